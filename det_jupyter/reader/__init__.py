@@ -1,5 +1,6 @@
-"""The reader: a program that makes what people see of the master's state; one per master.
+"""The reader: a program that makes the documents of what people see of the master's state.
 
-It reads the master's database, and sends documents and their changes over WebSockets
-(contract/messages/pages.py). It asks the master only to answer questions and to carry out changes.
+There is one reader per master. It reads the master's database, and sends documents and their
+changes over WebSockets (contract/messages/pages.py). It sends requests to the master only to
+answer questions and to carry out changes.
 """

@@ -25,7 +25,7 @@ from det_jupyter.reader.replica import News, Replica
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.model.status_looks import ENDED
 
-QUEUE_FRONT = 8  # waiting trials of each pool's queue, and of the experiment's own
+QUEUE_FRONT = 8  # number of waiting trials: of each pool's queue, and of the experiment
 _MAX_AGE_S = 10.0
 
 
@@ -41,10 +41,12 @@ class FollowedExperiment:
         self._lock = threading.Lock()
         self._existed = False
         self._curves = Curves()
-        self._seq: int | None = None  # of the last feed item in the curves; None: not read yet
+        # Number of the last feed item in the curves; None: not read yet.
+        self._seq: int | None = None
         self._trials: dict[int, TrialView] = {}
-        self._news_lock = threading.Lock()  # guards `_changed`, to which news adds meanwhile
-        self._changed: set[int] | None = None  # trials to be made anew; None: all
+        # Guards `_changed`, to which `_on_news` adds in another thread.
+        self._news_lock = threading.Lock()
+        self._changed: set[int] | None = None  # ids of trials to be made anew; None: all
         self._cluster: ClusterView | None = None
         self._reasons: dict[int, Reason] = {}
         self._is_cluster_due = True
@@ -54,7 +56,7 @@ class FollowedExperiment:
         )
 
     def _begin(self) -> Callable[[], None]:
-        self._have_all_made()  # what came without listeners is unknown
+        self._have_all_made()  # changes without listeners were missed
         return self._replica.listeners.add(self._on_news)
 
     def _on_news(self, news: News) -> None:
@@ -64,25 +66,25 @@ class FollowedExperiment:
                 self._changed |= news.trials
         self._is_cluster_due |= news.is_cluster
         is_own = number in news.experiments or number in news.gone or number in news.with_metrics
-        is_waiting = self._changed is None or not self._existed  # for the first news
+        is_waiting = self._changed is None or not self._existed  # waiting for the first news
         if is_own or news.is_cluster or self._reasons or is_waiting:
             self.listeners.notify()
 
     def _have_all_made(self) -> None:
-        """Make all trials and slots anew at the next call of `state`."""
+        """Make the next call of `state` make all trials and slots anew."""
         with self._news_lock:
             self._changed, self._is_cluster_due = None, True
 
     @property
     def is_ready(self) -> bool:
-        """Whether the master's state was read; before, listeners are called when it was."""
+        """Whether the master's state has been read; when it is, listeners are called."""
         return self._replica.is_ready
 
     def state(self, chosen: int | None) -> ViewState:
-        """Return the view state now.
+        """Return the present view state.
 
         Args:
-            chosen: The trial of a search whose details are in it.
+            chosen: The trial of a search whose details are included; None: no choice.
 
         Raises:
             NotFound: The experiment does not exist.
@@ -103,7 +105,11 @@ class FollowedExperiment:
             )
 
     def curves(self, group: str) -> Document:
-        """Return the curves of a group of metrics now; raise as `state` does."""
+        """Return the present curves of a group of metrics.
+
+        Raises:
+            NotFound, MasterUnreachable: As `state`.
+        """
         with self._lock:
             self._view_and_curves()
             return {"curves": plain([c for c in self._curves.values() if c.group == group])}
@@ -115,14 +121,14 @@ class FollowedExperiment:
         except NotFound:
             if self._existed:
                 raise NotFound(f"experiment {self._experiment_id} was deleted") from None
-            self._replica.advance()  # it may have been submitted just now
+            self._replica.advance()  # it may just have been submitted
             view = self._view()
         self._existed = True
         self._read_curves(len(view.trials))
         return view
 
     def _view(self) -> ExperimentView:
-        """Return the experiment, in which only trials that have changed are made anew."""
+        """Return the experiment; make only the trials anew that have changed."""
         try:
             with self._replica.viewing() as views:
                 return self._view_of(views)
@@ -149,9 +155,9 @@ class FollowedExperiment:
 
     def _read_curves(self, num_trials: int) -> None:
         if self._seq is None:
-            # The number is read first: what is added meanwhile is repeated by items after it.
+            # The number is read first: items that are added meanwhile are read again later.
             seq = self._replica.last_item
-            # Half of what they may hold: curves of a trial with many points are thinned.
+            # Half of the points that a trial's curves may hold: with more, they are thinned.
             most = most_points(num_trials) // 2
             self._curves = Curves.of(self._replica.curves(self._experiment_id, max_points=most))
             self._seq = seq
@@ -164,7 +170,7 @@ class FollowedExperiment:
 
 
 class ExperimentSource:
-    """Makes a ViewState, with the details of the search's trial `chosen`."""
+    """Makes a ViewState, with the details of the trial `chosen` of a search."""
 
     period_s = 0.25
     max_age_s: float | None = _MAX_AGE_S  # pages report an error if nothing arrives for longer

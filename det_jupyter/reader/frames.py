@@ -18,31 +18,31 @@ Number = Annotated[StrictInt, Field(ge=0, le=2**53)]
 
 
 class NoArgs(Wire):
-    """A document without arguments."""
+    """The arguments of a document that has none."""
 
 
 class UsageArgs(Wire):
-    """The period at which a page gets samples."""
+    """The arguments of `usage`: the period at which a page gets samples."""
 
     period_s: Annotated[StrictFloat | StrictInt, Field(ge=MIN_PERIOD_S, le=3600)] = 1.0
 
 
 class ExperimentArgs(Wire):
-    """An experiment, and the id of the trial whose details are shown."""
+    """The arguments of `experiment`: its id, and the id of the trial whose details are shown."""
 
     experiment_id: Number
     chosen: Number | None = None
 
 
 class CurvesArgs(Wire):
-    """The curves of an experiment's metrics of one group."""
+    """The arguments of `curves`: the experiment, and the group of its metrics."""
 
     experiment_id: Number
     group: Annotated[str, Field(max_length=100)]
 
 
 class ComparisonArgs(Wire):
-    """Experiments side by side."""
+    """The arguments of `comparison`: the experiments to compare."""
 
     experiment_ids: Annotated[list[Number], Field(max_length=MAX_COMPARED)]
 
@@ -60,7 +60,7 @@ DOCUMENTS: dict[str, type[Args]] = {
 
 
 class Follow(Wire):
-    """Follow a document, of which the page has `version`; 0: none."""
+    """Follow a document. `version` is the one that the page has; 0: none."""
 
     op: Literal["follow"]
     id: Number
@@ -70,7 +70,7 @@ class Follow(Wire):
 
 
 class Ack(Wire):
-    """A version of a document, and all before, have been received."""
+    """Acknowledge a version of a document, and all earlier ones."""
 
     op: Literal["ack"]
     id: Number
@@ -85,7 +85,7 @@ class Leave(Wire):
 
 
 class Ask(Wire):
-    """A question about an experiment."""
+    """Ask a question about an experiment."""
 
     op: Literal["ask"]
     id: Number
@@ -131,7 +131,7 @@ def args_of(frame: Follow) -> Args:
 
 
 def error_frame(id: int | None, error: Exception) -> str:
-    """Return the frame with which a document ends, or the answer to an invalid frame."""
+    """Return the frame that ends a document with an error, or that answers an invalid frame."""
     is_ours = isinstance(error, DetError)
     text = str(error) if is_ours else error_text(error)
     kind = type(error).__name__ if is_ours else DetError.__name__

@@ -1,13 +1,14 @@
 """Documents by name and arguments; all tabs that follow the same one share it.
 
     tab -> live document -> source -> Overview            all experiments and slots
-                                   -> FollowedExperiment  one, whichever trial is chosen
+                                   -> FollowedExperiment  one experiment, for any chosen trial
                                    -> DeviceSamples       utilization of devices
                                               |
                                               v
                                    Replica                the master's state
 
-One that no tab follows is kept for some seconds: a page that is reloaded follows it again.
+A document that no tab follows is kept for some seconds, as a page that is reloaded follows it
+again.
 """
 
 from __future__ import annotations
@@ -43,17 +44,20 @@ from det_jupyter.view import ViewState
 T = TypeVar("T")
 
 _NUM_THREADS = 8
-_MOST_FOLLOWED = 1000  # experiments, whose curves are kept in memory; also each wait() has one
+# Most experiments whose curves are kept in memory; each wait() of a client follows one too.
+_MOST_FOLLOWED = 1000
 _LINGER_S = 30.0
 
 
 class Hub:
-    """All live documents. Not thread-safe; one that no tab follows is kept for `linger_s`.
+    """All live documents. Not thread-safe.
 
     Args:
         replica: The master's state.
         path: The master's database.
-        connection: By which agents are asked to take samples.
+        connection: The connection to the master, through which agents are requested to take
+            samples.
+        linger_s: Seconds for which a document that no tab follows is kept.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class Hub:
         self._documents: dict[str, LiveDocument] = {}
 
     def document(self, name: str, args: Args) -> LiveDocument:
-        """Return the document of this name and arguments; make it if it does not exist.
+        """Return the document with this name and these arguments; create it if it does not exist.
 
         Raises:
             UsageError: Too many experiments are followed.
@@ -93,7 +97,7 @@ class Hub:
         return self._documents[key]
 
     def state(self, experiment_id: int) -> ViewState:
-        """Return the view of an experiment, whether it is followed or not. Thread-safe."""
+        """Return the view state of an experiment, whether tabs follow it or not. Thread-safe."""
         self._replica.advance()
         followed = self._followed.get(experiment_id)
         if followed is None or followed.listeners.is_idle:
@@ -101,7 +105,7 @@ class Hub:
         return followed.state(None)
 
     def leave(self, document: LiveDocument) -> None:
-        """Stop a document after a delay if the tab that has left it was the last."""
+        """Stop a document after a delay, if no other tab follows it by then."""
         if document.is_idle:
             asyncio.get_running_loop().call_later(self._linger_s, self._end_if_idle, document)
 
@@ -134,7 +138,7 @@ class Hub:
         return self._followed[number]
 
     def _drop_unused(self) -> dict[int, FollowedExperiment]:
-        """Return the experiments that are followed, after the others were dropped."""
+        """Drop the experiments that no document follows, and return the others."""
         followed = self._followed.items()
         self._followed = {i: each for i, each in followed if not each.listeners.is_idle}
         return self._followed

@@ -16,11 +16,11 @@ _PERIOD_S = 5.0
 
 
 class KnownImportance:
-    """The newest importance in `latest`, None before the first.
+    """The newest importance is in `latest`, None before the first.
 
     Args:
         fetch: Returns the present importance.
-        on_new: Called, in another thread, when there is a new one.
+        on_new: Called, in another thread, when `latest` has changed.
     """
 
     def __init__(self, fetch: Callable[[], ImportanceView], on_new: Callable[[], None]) -> None:
@@ -33,17 +33,18 @@ class KnownImportance:
         self.latest: ImportanceView | None = None
 
     def refresh(self, view: ExperimentView) -> None:
-        """Fetch the importance in a thread if more trials have ended, every few seconds at most.
+        """Fetch the importance in a thread if more trials have ended; at most every few seconds.
 
-        The first answer takes seconds, as Optuna is imported. For a search that has ended, whose
-        state is final, it is fetched without a pause: nothing may have this called again.
+        The first fetch takes seconds, as Optuna is imported. For a search that has ended, there is
+        no pause before a fetch: its state is final, so this may not be called again.
         """
         if view.search is None or len(view.trials) < 2:
             return
         num_ended = sum(trial.state.is_terminal for trial in view.trials)
         if num_ended == self._num_ended:
             return
-        if num_ended < self._num_ended:  # it was continued: later, as many are others
+        # The search was continued with new trials; fetch when the next ends.
+        if num_ended < self._num_ended:
             self._num_ended = -1
         is_due = view.state.is_terminal or time.monotonic() > self._fetched_at + _PERIOD_S
         if is_due and not self._is_fetching:
@@ -59,13 +60,13 @@ class KnownImportance:
         finally:
             self._is_fetching = False
         if is_new:
-            self._on_new()  # which may have `refresh` called, so it comes last
+            self._on_new()  # last, because it may lead to a call of `refresh`
 
     def _fetch(self, num_ended: int) -> bool:
         """Fetch the importance; return whether it is new."""
         try:
             answer = self._fetch_one()
-        except DetError as error:  # a view is complete without it
+        except DetError as error:  # the view is complete without the importance
             logger.info("no importance of hyperparameters: %s", error)
             return False
         self.latest, self._num_ended = answer, num_ended

@@ -20,19 +20,20 @@ from det_jupyter.view.making.sidebar_lines import (
     first_entries,
 )
 
-_LEAVING_S = 5.0  # sentences about ranks that leave contain how long they have not left
+# While ranks leave: their sentences contain how long they have taken, so they are made anew.
+_LEAVING_S = 5.0
 
 
 class ExperimentsSource:
-    """Makes an ExperimentList; the lines of experiments that have not changed are kept."""
+    """Makes an ExperimentList; lines of experiments that have not changed are reused."""
 
     period_s = 0.1
     max_age_s: float | None = None
 
     def __init__(self, overview: Overview) -> None:
         self._overview = overview
-        self._lock = threading.Lock()  # guards `_dirty`, to which listeners add meanwhile
-        self._dirty: set[int] | None = None  # ids; None: all
+        self._lock = threading.Lock()  # guards `_dirty`, to which listeners add in another thread
+        self._dirty: set[int] | None = None  # ids of experiments with stale lines; None: all
         self._lines: dict[int, Document] = {}
 
     def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
@@ -74,9 +75,9 @@ class StateSource:
     """Makes documents by a function of the overview.
 
     Args:
-        build: Returns the document's data, None while there are none.
-        concerns: Returns whether they depend on these changed and deleted experiments;
-            called without any when slots or queues have changed.
+        build: Returns the document, None while its data are not known.
+        concerns: Returns whether the document depends on one of these changed and deleted
+            experiments; called with empty sets when slots or queues have changed.
     """
 
     max_age_s: float | None = None
@@ -137,7 +138,7 @@ def comparison_source(overview: Overview, replica: Replica, numbers: Sequence[in
     def build() -> Any:
         if gone_numbers:
             raise NotFound(f"experiment {min(gone_numbers)} was deleted")
-        replica.advance()  # one may have been submitted just now
+        replica.advance()  # an experiment may just have been submitted
         return Comparison(fetch_experiments(replica, numbers)).state
 
     return StateSource(overview, build, concerns=concerns, period_s=2.0)

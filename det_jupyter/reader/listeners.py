@@ -1,4 +1,4 @@
-"""Callbacks of something that runs only while it has at least one."""
+"""Callbacks of a source that runs only while there is at least one of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Listeners(Generic[P]):
     """A set of callbacks. Thread-safe.
 
     Args:
-        start: Called when the first callback is added. It returns a function that is called when
-            the last one is removed.
+        start: Starts the source; called when the first callback is added. It returns a function
+            that stops the source, which is called when the last callback is removed.
     """
 
     def __init__(self, start: Callable[[], Callable[[], None]]) -> None:
@@ -23,14 +23,14 @@ class Listeners(Generic[P]):
         self._all: list[Callable[P, None]] = []
 
     def add(self, listener: Callable[P, None]) -> Callable[[], None]:
-        """Add a callback; return a function that removes it. That function is idempotent."""
+        """Add a callback; return an idempotent function that removes it."""
         with self._lock:
             self._all = [*self._all, listener]
             if len(self._all) == 1:
                 try:
                     self._stop = self._start()
                 except BaseException:
-                    self._all = []  # else no later one would start it
+                    self._all = []  # so that the next callback starts the source
                     raise
 
         def remove() -> None:
@@ -47,10 +47,10 @@ class Listeners(Generic[P]):
         return not self._all
 
     def notify(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call all callbacks, in the caller's thread; one that raises keeps no other from it.
+        """Call all callbacks in the caller's thread, also after one has raised.
 
         Raises:
-            Exception: The first that one has raised.
+            Exception: The first that a callback has raised.
         """
         errors: list[Exception] = []
         for listener in self._all:

@@ -4,14 +4,14 @@
     add, ack                 ->                       send     a patch, or the whole, to the tabs
                                                                that can receive more
 
-Stored per tab are only the version that it has, and the versions that are not acknowledged. So a
-slow tab gets fewer patches and never old ones, and a hidden tab costs nothing: what happens
-meanwhile is in the next version. The newest patches are kept, as a tab may lack several: applied
-one after the other they are one patch. Versions are unique in this process and only increase, so
-that a tab can follow a document again after a pause, with the version that it has.
+For each tab only two things are stored: the version that it has, and the versions that are not
+acknowledged. So a slow tab gets fewer patches and never old ones, and a hidden tab costs nothing:
+the next version contains all changes. The newest patches are kept, as a tab may lack several: they
+are joined to one patch. Versions are unique in this process and only increase, so a tab can follow
+a document again after a pause, from the version that it has.
 
-A tab that begins to follow gets a version that was made since then: what its user has changed
-before, as by `activate()`, is in it.
+A tab that begins to follow gets a version made after that moment, so that it contains changes that
+the user has made before, for example by `activate()`.
 """
 
 from __future__ import annotations
@@ -35,34 +35,36 @@ logger = logging.getLogger(__name__)
 
 Send = Callable[[str | bytes], None]
 
-_COST_SHARE = 3  # a pause after each version is at least so many times its cost
+_COST_SHARE = 3  # after each version, a pause of this many times its cost follows
 _RETRY_S = 0.5
-_KEPT_BYTES = (4 * 1024, 128 * 1024)  # of patches, between these at most as much as the whole
+# Kept bytes of patches: at most the size of the document, within these bounds.
+_KEPT_BYTES = (4 * 1024, 128 * 1024)
 _versions = count(1)
 
 
 class Source(Protocol):
     """Makes the versions of a document; `make` is never called concurrently."""
 
-    period_s: float  # least time between versions
-    max_age_s: float | None  # after which a version is made although nothing has changed
+    period_s: float  # least seconds between versions
+    max_age_s: float | None  # most seconds between versions, even if nothing has changed
 
     def start(self, mark_stale: Callable[[], None]) -> Callable[[], None]:
-        """Call `mark_stale`, from any thread, on each change; return a function that ends that."""
+        """Call `mark_stale` on each change, from any thread; return a function to stop it."""
 
     def make(self) -> Document | None:
-        """Return the document as it is now; None if it is not known yet.
+        """Return the present document; None if it is not known yet.
 
-        It is not changed later. Parts that have not changed may be the same objects as before.
+        The returned object is never modified; parts that have not changed may be the same objects
+        as in the version before.
 
         Raises:
-            MasterUnreachable: It cannot be made now; it is tried again.
-            DetError: It can never be made: tabs are sent the error.
+            MasterUnreachable: The document cannot be made now; the caller retries.
+            DetError: The document can never be made; the error is sent to the tabs.
         """
 
 
 class Following:
-    """One tab that follows a document; `has` is the version that it has, 0 for none."""
+    """One tab that follows a document; `has` is the tab's version, 0 for none."""
 
     def __init__(self, id: int, has: int, send: Send) -> None:
         self.id = id
@@ -73,16 +75,16 @@ class Following:
 
     @property
     def is_free(self) -> bool:
-        """Whether more may be sent before another acknowledgement."""
+        """Whether more may be sent before the next acknowledgement."""
         return len(self._unacked) < MOST_UNACKED
 
     def ack(self, version: int) -> None:
-        """Record that this version has been received, and all before."""
+        """Record that the tab has received this version, and all earlier ones."""
         while self._unacked and self._unacked[0] <= version:
             self._unacked.popleft()
 
     def send_whole(self, version: int, packed: Packed) -> None:
-        """Send the document."""
+        """Send the whole document."""
         self._send(packed.frame(op="document", id=self.id, version=version))
         self._note_sent(version)
 
@@ -115,9 +117,9 @@ class LiveDocument:
 
     Args:
         in_thread: Runs a function in a thread and awaits its result.
-        on_over: Called when it has ended with an error.
-        catch_up: Called in such a thread before a version for a new tab is made; has the source
-            know all that was committed until now.
+        on_over: Called when the document has ended with an error.
+        catch_up: Reads all that the master has committed until now. Called in a thread before a
+            version for a new tab is made.
     """
 
     def __init__(
@@ -135,13 +137,14 @@ class LiveDocument:
         self._document: Document | None = None
         self._version = 0
         self._patches: deque[_Patch] = deque()  # the newest ones, without gaps
-        self._most_kept = _KEPT_BYTES[0]  # bytes: a tab that lacks more is sent the whole
+        self._most_kept = _KEPT_BYTES[0]  # bytes; a tab that lacks more is sent the whole document
         self._is_stale = True
         self._made_at = self._not_before = 0.0  # on the monotonic clock
-        self._cost_s = 0.0  # of the last version, without the wait for a thread
+        self._cost_s = 0.0  # seconds that the last version took, without the wait for a thread
         self._awake = asyncio.Event()
         self._followings: set[Following] = set()
-        self._new: set[Following] = set()  # those who wait for a version that is made now
+        # Tabs that wait for a version made since they began to follow.
+        self._new: set[Following] = set()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -149,7 +152,7 @@ class LiveDocument:
         return not self._followings
 
     def add(self, following: Following) -> None:
-        """Send the document to a tab, and what changes, until `remove`."""
+        """Send the document to a tab, then its changes, until `remove`."""
         if not self._has_patches_since(following.has):
             following.has = 0
         if following.has == 0:
@@ -167,17 +170,17 @@ class LiveDocument:
         self._new.discard(following)
 
     def wake(self) -> None:
-        """Look for tabs that have acknowledged versions, and can receive more."""
+        """Look for tabs that can receive more, after an acknowledgement."""
         self._awake.set()
 
     def mark_stale(self) -> None:
-        """Have a new version made. Thread-safe."""
+        """Cause a new version to be made. Thread-safe."""
         if not self._is_stale:
             self._is_stale = True
             self._loop.call_soon_threadsafe(self._awake.set)
 
     def stop(self) -> None:
-        """Stop without an error; nothing more is sent."""
+        """Stop without an error; no more is sent to tabs."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -225,18 +228,19 @@ class LiveDocument:
             self._new -= new
             if made is not None:
                 self._keep(*made)
-        except MasterUnreachable as error:  # pages show the master's state
+        except MasterUnreachable as error:  # pages show that the master is not reachable
             logger.debug("a document waits: %s", error)
             self._is_stale = True
             started += _RETRY_S
         now = self._made_at = time.monotonic()
         pause_s = max(self._source.period_s, _COST_SHARE * self._cost_s)
-        is_known = self._document is not None  # else it is made as soon as there is one
-        has_others = bool(self._new - new)  # they came meanwhile
+        # Else a version is made as soon as the document is known.
+        is_known = self._document is not None
+        has_others = bool(self._new - new)  # tabs that were added meanwhile
         self._not_before = 0.0 if has_others else max(now, started) + pause_s * is_known
 
     def _make(self, *, is_for_new: bool) -> tuple[Document, _Patch | None] | None:
-        """Return the document and what has changed; None if nothing has."""
+        """Return the new document and its patch; None if nothing has changed."""
         started = time.monotonic()
         try:
             if is_for_new:

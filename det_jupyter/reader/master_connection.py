@@ -34,7 +34,7 @@ def _locate() -> MasterInfo:
     """Return the running master's address.
 
     Raises:
-        MasterUnreachable: None runs, or its folder cannot be read: callers retry.
+        MasterUnreachable: No master runs, or its folder cannot be read; callers retry.
     """
     try:
         info = find_master()

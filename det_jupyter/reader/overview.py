@@ -1,6 +1,6 @@
 """The rows of all experiments, and all slots, kept up to date; one copy for all tabs.
 
-So the cost of a list of thousands depends only on what changes in it.
+So the cost of a list of thousands of experiments depends only on how many of them change.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from det_jupyter.contract.messages import ClusterView, ExperimentQuery, Experime
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.replica import News, Replica
 
-QUEUE_FRONT = 16  # waiting trials per pool with their reasons, each of which takes time
+QUEUE_FRONT = 16  # waiting trials per pool whose reasons are computed, which takes time
 _CLUSTER_PERIOD_S = 0.35
-_ESTIMATES_S = 4.0  # estimates in reasons change without a commit: at each news from then on
-_SHARE = 5  # a pause after slots were read is at least so many times the cost
+# Estimates in reasons change without a commit: after this time, any news has slots read again.
+_ESTIMATES_S = 4.0
+_SHARE = 5  # after slots are read, a pause of this many times the cost follows
 
 Ids = Collection[int]
 
 
 class Overview:
-    """Rows of all experiments by id, and slots and queues.
+    """The rows of all experiments by id, and the slots and queues.
 
-    Listeners are called with the ids of changed and of deleted experiments; with neither when
-    slots or queues have changed.
+    Listeners are called with the ids of changed and of deleted experiments, and with two empty
+    collections when slots or queues have changed.
     """
 
     def __init__(self, replica: Replica) -> None:
@@ -33,15 +34,15 @@ class Overview:
         self._is_cluster_due = True
         self._cluster_at = self._cluster_not_before = 0.0  # on the monotonic clock
         self._timer: threading.Timer | None = None
-        self.rows: dict[int, ExperimentRow] = {}  # replaced, never changed
+        self.rows: dict[int, ExperimentRow] = {}  # rows are replaced, never modified
         self.is_ready = False
         self.cluster: ClusterView | None = None
         self.listeners: Listeners[[Ids, Ids]] = Listeners(self._start)
 
     def _start(self) -> Callable[[], None]:
-        self.is_ready, self.cluster = False, None  # they may be old
+        self.is_ready, self.cluster = False, None  # both may be old
         leave = self._replica.listeners.add(self._on_news)
-        self._replica.wake()  # it may run for others, and has no news while nothing is committed
+        self._replica.wake()  # it may be running already, and has no news before the next commit
         return leave
 
     def _on_news(self, news: News) -> None:
@@ -53,7 +54,7 @@ class Overview:
 
     def _take(self, news: News) -> None:
         changed, gone = set(news.experiments), set(news.gone)
-        if not self.is_ready:  # what has changed without listeners is not known
+        if not self.is_ready:  # changes without listeners were missed
             rows = self._rows(None)
             changed |= {number for number, row in rows.items() if self.rows.get(number) != row}
             gone |= self.rows.keys() - rows.keys()
@@ -89,7 +90,7 @@ class Overview:
         self.listeners.notify((), ())
 
     def _read_later(self, delay_s: float) -> None:
-        """Have the replica notify again, when slots may be read."""
+        """Wake the replica after a delay, when slots may be read again."""
         if self._timer is None or not self._timer.is_alive():
             self._timer = threading.Timer(delay_s, self._replica.wake)
             self._timer.daemon = True

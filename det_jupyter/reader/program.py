@@ -1,4 +1,4 @@
-"""The reader's program: makes what people see of the master's state.
+"""The reader's program: serves the documents of what people see of the master's state.
 
 It is a fork of the master (`master/background/reader_starter.py`), and ends with it.
 """
@@ -13,18 +13,19 @@ import socket
 from det_jupyter.contract.host import paths
 from det_jupyter.reader.server import BoundedServer, Reader, make_application
 
-IDLE_S = 300.0  # without a socket; the master has another reader started for the next one
-UNUSED_S = 30.0  # without any socket since the start: others may connect, without the token
+# The reader ends after this time without a socket; the master starts another when needed.
+IDLE_S = 300.0
+UNUSED_S = 30.0  # the same before the first socket: connections without the token do not count
 _LOG_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def run(token: str, listener: socket.socket, commits: socket.socket) -> None:
-    """Serve until the master ends, or no page was there for long.
+    """Serve until the master ends, or until no page has been connected for a while.
 
     Args:
-        token: The master's, which clients have to send.
+        token: The master's token, which clients have to send.
         listener: The socket that clients connect to.
-        commits: Has a byte for each commit of the master; it is closed when the master ends.
+        commits: Delivers a byte for each commit of the master; closed when the master ends.
     """
     logging.basicConfig(level=logging.WARNING, format=_LOG_LINE)
     asyncio.run(_serve(token, listener, commits))

@@ -2,8 +2,8 @@
 
 The reader restores the machine from the newest snapshot, as the master does at its start, and
 handles the events that were committed since: the same events give the same state
-(`master/machine/machine.py`). So the views are those that the master would make, and the master's
-loop makes none of them. Progress, verdicts and metrics are rows, which are read when they are
+(`master/machine/machine.py`). So its views are those that the master would make, without any load
+on the master's loop. Progress, verdicts and metrics are rows of the database, which are read when
 needed.
 
     commit of the master ──► wake ──► read, in a thread of its own ──► listeners, with the changes
@@ -43,13 +43,15 @@ from det_jupyter.reader.listeners import Listeners
 
 logger = logging.getLogger(__name__)
 
-_PERIOD_S = 0.1  # between reads at least
-_SHARE = 4  # a pause after a read and its listeners is at least so many times their cost
-_ESTIMATES_S = 5.0  # estimates in reasons change without a commit
+_PERIOD_S = 0.1  # least seconds between reads
+_SHARE = 4  # a read and its listeners are followed by a pause of this many times their cost
+# Estimates in reasons change without a commit, so listeners are called after this time.
+_ESTIMATES_S = 5.0
 _RETRY_S = 1.0
-_RECENT_S = 1.0  # for reasons, as many documents have the same front of a queue
+# Reasons are reused for this time, as many documents show the same front of a queue.
+_RECENT_S = 1.0
 _LOG_S = 60.0
-_PAGE = 500  # events and items of the feed that are read at a time
+_PAGE = 500  # most events, or items of the feed, that are read at a time
 
 
 @dataclass(slots=True)
@@ -57,8 +59,8 @@ class News:
     """What was committed since the last read.
 
     Attributes:
-        experiments: Ids of experiments whose state has changed, or that of one of their trials.
-        trials: Ids of these trials.
+        experiments: Ids of experiments whose state, or a trial's state, has changed.
+        trials: Ids of trials whose state has changed.
         gone: Ids of experiments that were deleted.
         with_metrics: Ids of experiments that have new metrics.
         is_cluster: Whether slots or queues have changed.
@@ -81,9 +83,10 @@ class Replica:
 
     Attributes:
         clock: Returns the present time, UTC seconds.
-        listeners: Called in the replica's thread with the news; at least every five seconds, then
-            without any.
-        is_ready: Whether the state was read since the first of the present listeners was added.
+        listeners: Called in the replica's thread with the news; at least every five seconds, with
+            empty news if there is none.
+        is_ready: Whether the state has been read since the first of the present listeners was
+            added.
     """
 
     def __init__(
@@ -96,23 +99,24 @@ class Replica:
         self.clock = clock
         self._recent_s = recent_s
         self._path = path
-        self._lock = threading.RLock()  # guards all below; the store is used only with it
-        self._turn = threading.Lock()  # a thread that was stopped may still notify
+        # Guards all attributes below; the store is used only with it.
+        self._lock = threading.RLock()
+        self._turn = threading.Lock()  # a thread that was stopped may still be calling listeners
         self._store: Store | None = None
         self._machine = Machine()
         self._feed_seq = 0
-        self._news = News()  # that `read` has not returned yet
-        self._log_from = 0.0  # when an error is logged again, monotonic
+        self._news = News()  # news that `read` has not returned yet
+        self._log_from = 0.0  # monotonic time from which on an error is logged again
         self._committed = threading.Event()
         self.is_ready = False
         self.listeners: Listeners[[News]] = Listeners(self._start)
 
     def wake(self) -> None:
-        """Have it read: the master has committed. Callable in any thread."""
+        """Cause a read, after a commit of the master. Callable in any thread."""
         self._committed.set()
 
     def _start(self) -> Callable[[], None]:
-        self.is_ready = False  # what was committed without listeners was not read
+        self.is_ready = False  # commits without listeners were not read
         stopped = threading.Event()
         threading.Thread(
             target=self._run, args=(stopped,), name="det-replica", daemon=True
@@ -138,14 +142,15 @@ class Replica:
             stopped.wait(max(_PERIOD_S, _SHARE * cost_s) if is_read else _RETRY_S)
 
     def _read_and_notify(self) -> bool:
-        """Read, and tell listeners; return False if it has to be tried again.
+        """Read, and call listeners; return False if it has to be tried again.
 
-        Exceptions end here: without the thread, pages show nothing new.
+        No exception leaves this function: without the thread, pages would show nothing new.
         """
         try:
             news = self.read()
         except MasterUnreachable:
-            if time.monotonic() > self._log_from:  # it may stay, and is tried each second
+            # The error may persist, and reads are tried each second.
+            if time.monotonic() > self._log_from:
                 self._log_from = time.monotonic() + _LOG_S
                 logger.exception("the master's state could not be read; it is restored again")
             return False
@@ -156,7 +161,7 @@ class Replica:
         return True
 
     def refresh(self) -> None:
-        """Read what was committed until now, and call listeners, in this thread.
+        """Read all that was committed until now, and call listeners, in this thread.
 
         Raises:
             MasterUnreachable: See `advance`.
@@ -178,11 +183,11 @@ class Replica:
         return news
 
     def advance(self) -> None:
-        """Bring the state up to date; what has changed is in the next news.
+        """Bring the state up to date; the changes are in the next news.
 
         Raises:
-            MasterUnreachable: It cannot be read now. It may be half changed, so it is restored
-                again, in the replica's thread.
+            MasterUnreachable: The database cannot be read now. The state may be changed in part,
+                so the next read restores it from the snapshot.
         """
         with self._lock:
             try:
@@ -198,23 +203,23 @@ class Replica:
         news = self._news
         store = self._opened(news)
         before = self._machine.queue.version
-        # Between these are commits, of which the next read finds the rest.
+        # Commits may happen between these reads; the next call reads their rest.
         self._handle_events(store, news)
         self._read_feed(store, news)
         news.is_cluster |= self._machine.queue.version != before
         state, named = self._machine.state, news.experiments | news.gone
         news.experiments = named & state.experiments.keys()
-        # Later numbers are in items whose events are not read yet: these are not gone.
+        # Greater ids are of experiments whose events are not read yet: these are not deleted.
         news.gone = {n for n in named - news.experiments if n <= state.last_experiment_id}
         self.is_ready = True
 
     def _opened(self, news: News) -> Store:
-        """Return the open database; at first, restore the newest snapshot."""
+        """Return the open database; at the first call, also restore the newest snapshot."""
         if self._store is None:
             self._store = store = Store(self._path, is_read_only=True)
             self._feed_seq = store.feed.last_seq
             snapshots = store.history.snapshots()
-            news.experiments |= self._machine.state.experiments.keys()  # some may be gone
+            news.experiments |= self._machine.state.experiments.keys()  # some may be deleted
             self._machine.take_over(_newest_readable([text for _, text in snapshots]))
             self.views = Views(self._machine, store, self.clock, recent_s=self._recent_s)
             news.experiments |= self._machine.state.experiments.keys()
@@ -234,7 +239,7 @@ class Replica:
         while True:
             events = store.history.events_after(machine.state.seq, limit=_PAGE)
             for seq, at, text in events:
-                machine.state.seq = seq - 1  # rows may be missing from a damaged file
+                machine.state.seq = seq - 1  # a damaged database may lack rows
                 machine.handle(parse_event(text), at)
                 changes = machine.changes()
                 news.experiments |= changes.experiments
@@ -243,7 +248,7 @@ class Replica:
                 return
 
     def _read_feed(self, store: Store, news: News) -> None:
-        """Read which experiments have new rows: progress, verdicts, metrics."""
+        """Find the experiments that have new rows of progress, verdicts or metrics."""
         while items := store.feed.news_after(self._feed_seq, _PAGE):
             for item in items:
                 if item.kind == "cluster":
@@ -260,7 +265,7 @@ class Replica:
 
     @contextmanager
     def viewing(self) -> Iterator[Views]:
-        """Make views of one state inside.
+        """Yield views of the present state, which does not change within the block.
 
         Raises:
             MasterUnreachable: The state was not read yet, or the database cannot be read now.
@@ -289,7 +294,7 @@ class Replica:
         Raises:
             MasterUnreachable: The database cannot be read now.
         """
-        # numpy is imported when it is needed, as by usage_source.py.
+        # Imported here, as it imports numpy, which a reader may not need (see usage_source.py).
         from det_jupyter.master.views.metric_curves import to_curves
 
         with _reading():
@@ -297,7 +302,7 @@ class Replica:
 
     @property
     def last_item(self) -> int:
-        """Number of the newest item of the feed."""
+        """The number of the newest item of the feed."""
         with self.viewing():
             assert self._store is not None
             return self._store.feed.last_seq
@@ -326,7 +331,7 @@ class Replica:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Raise MasterUnreachable inside if the database cannot be read."""
+    """Raise MasterUnreachable if the database cannot be read within the block."""
     try:
         yield
     except sqlite3.Error as error:
@@ -334,11 +339,11 @@ def _reading() -> Iterator[None]:
 
 
 def _newest_readable(snapshots: list[str]) -> Machine:
-    """Return a machine in the newest state that can be read; of the start if there is none."""
+    """Return a machine in the newest state that can be read; an empty one if there is none."""
     for text in snapshots:
         try:
             return machine_from(text)
-        except Exception:  # the master sets it aside at its next start
+        except Exception:  # a damaged snapshot; the master sets it aside at its next start
             logger.exception(
                 "a snapshot cannot be read; an older one and more events give the same"
             )

@@ -42,7 +42,7 @@ from det_jupyter.reader.tab import Questions, Tab
 
 logger = logging.getLogger(__name__)
 
-_MOST_FRAME_BYTES = 1 << 20  # from pages, whose requests are short
+_MOST_FRAME_BYTES = 1 << 20  # frames from pages, whose requests are short
 _PING_S = 30
 _ACCEPTED_AT_ONCE = 32
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -54,14 +54,14 @@ class Reader:
     """The state that all sockets share.
 
     Args:
-        token: The master's.
+        token: The master's token.
         path: The master's database.
     """
 
     def __init__(self, token: str, path: Path) -> None:
         self._token = token
         self.sockets: set[Socket] = set()
-        self.is_used = asyncio.Event()  # a socket was open since it was cleared
+        self.is_used = asyncio.Event()  # set when a socket opens; cleared while waiting
         most_files, _ = raise_file_limit()
         self.waiting = PendingConnections(IOStream.close, most=min(MOST_PENDING, most_files // 4))
         self.instance = uuid.uuid4().hex
@@ -85,7 +85,7 @@ class Reader:
         return to_text(**hello.model_dump())
 
     async def wait_until_idle(self, unused_s: float, idle_s: float) -> None:
-        """Wait until no socket was open for `idle_s`; at first, for `unused_s`."""
+        """Wait until no socket was open for `idle_s`; before the first socket, for `unused_s`."""
         await asyncio.sleep(unused_s)
         while self.sockets or self.is_used.is_set():
             self.is_used.clear()
@@ -104,7 +104,8 @@ class Socket(WebSocketHandler):
         self._tab: Tab | None = None
 
     def prepare(self) -> None:
-        """Refuse requests without the token, and those of browsers, which send an Origin."""
+        """Refuse requests without the token, and those of browsers (they have an Origin header).
+        """
         is_authorized = self._reader.is_authorized(self.request.headers.get("Authorization", ""))
         if not is_authorized or "Origin" in self.request.headers:
             self.set_status(403)
@@ -138,7 +139,7 @@ class Socket(WebSocketHandler):
             return
         sent.add_done_callback(
             lambda future: future.exception()
-        )  # retrieves it: the socket was closed meanwhile
+        )  # retrieves its exception: the socket was closed meanwhile
 
 
 class NotFoundHandler(RequestHandler):
@@ -161,10 +162,10 @@ def make_application(reader: Reader) -> Application:
 
 
 class BoundedServer(HTTPServer):
-    """An HTTP server that bounds the connections which have sent no request yet.
+    """An HTTP server that bounds the number of connections that have sent no request yet.
 
     Args:
-        waiting: The connections without a request with the token; it drops the oldest.
+        waiting: The connections that have sent no request with the token; the oldest are dropped.
     """
 
     def initialize(self, app: Application, waiting: PendingConnections[IOStream]) -> None:  # type: ignore[override]

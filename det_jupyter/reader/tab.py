@@ -34,10 +34,10 @@ from det_jupyter.view.forms.notebook_output import kept_forms
 
 logger = logging.getLogger(__name__)
 
-MOST_FOLLOWED = 100  # documents
+MOST_FOLLOWED = 100  # most documents that a tab follows
 CHANGING = frozenset({"change", "command", "profile", "tensorboard"})
-MOST_OF_TAB = 12  # questions at the same time
-_NUM_THREADS = 16  # a profile occupies one until it is recorded
+MOST_OF_TAB = 12  # most questions of a tab at the same time
+_NUM_THREADS = 16  # a question for a profile occupies a thread until the profile is recorded
 
 READ_ONLY = "you may look at experiments on this server, and not change them"
 TOO_MANY = "too many questions at once; ask again when some are answered"
@@ -88,11 +88,11 @@ class Questions:
 
 
 class Tab:
-    """A tab's end of a socket.
+    """The reader's state of one browser tab.
 
     Args:
         send: Sends a frame to the tab.
-        may_write: Whether its user may change experiments.
+        may_write: Whether the tab's user may change experiments.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The document `usage`: what the devices of all agents did last; read once for all tabs.
+"""The document `usage`: newest utilization of all agents' devices, read once for all tabs.
 
-Each tab follows it with a period; samples are read at the shortest of these. Agents take them only
-while they are wanted, which the master is asked for a few times a minute.
+Each tab follows it with a period; samples are read at the shortest of these. Agents take samples
+only on request, which the reader sends through the master a few times a minute.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from det_jupyter.view.model.sidebar import AgentUsage, Usage
 
 logger = logging.getLogger(__name__)
 
-_PAST_S = 120.0  # of which samples are read at first; later those since the newest
+_PAST_S = 120.0  # the first read has the samples of this time, later reads those after the newest
 _COLUMNS = 2400
 _LEAST_PERIOD_S = 0.25
 _RETRY_S = 0.5
-_WANT_S = 10.0  # the master has agents take samples for 30 s
+_WANT_S = 10.0  # time between requests; each has agents take samples for 30 s
 
 
 class DeviceSamples:
@@ -34,24 +34,26 @@ class DeviceSamples:
 
     Args:
         path: The master's database.
-        overview: Has the agents.
-        want: Has an agent take samples for a while; called with its name.
+        overview: Contains the agents.
+        want: Requests an agent, by its name, to take samples for a while.
     """
 
     def __init__(self, path: Path, overview: Overview, want: Callable[[str], object]) -> None:
         self._path = path
         self._overview = overview
         self._want = want
-        self._wanted_at: dict[str, float] = {}  # by agent, on the monotonic clock
+        # By agent, monotonic: when samples were last requested.
+        self._wanted_at: dict[str, float] = {}
         self._periods: list[float] = []
         self._newest: dict[str, float] = {}  # by agent: the time of its newest sample
-        self.usage: Usage | None = None  # None before the first; replaced, never changed
+        self.usage: Usage | None = None  # None before the first read; replaced, never modified
         self.listeners: Listeners[[]] = Listeners(self._start)
 
     def listen(self, listener: Callable[[], None], period_s: float) -> Callable[[], None]:
-        """Call `listener` on new samples, read at least every `period_s`.
+        """Call `listener` on new samples, which are read at least every `period_s`.
 
-        Return a function that ends that.
+        Returns:
+            A function that stops this.
         """
 
         def end() -> None:
@@ -84,14 +86,14 @@ class DeviceSamples:
             try:
                 if self._read():
                     self.listeners.notify()
-            except Exception:  # the thread's boundary: without it, meters show nothing new
+            except Exception:  # without this thread, meters would show nothing new
                 logger.exception("samples could not be read")
                 stopped.wait(_RETRY_S)
             period_s = max(_LEAST_PERIOD_S, min(self._periods, default=1.0))
             stopped.wait(max(0.05, started + period_s - time.monotonic()))
 
     def _read(self) -> bool:
-        """Read the samples since the newest of each agent; return whether any differ."""
+        """Read the newest samples of each agent; return whether a value has changed."""
         cluster = self._overview.cluster
         if cluster is None:
             return False
@@ -102,7 +104,7 @@ class DeviceSamples:
         return is_first or known != before
 
     def _prolong(self, agent_id: str) -> None:
-        """Have the agent take samples for some more time, if that has not been asked just now."""
+        """Request the agent to take samples for some more time, unless that was just requested."""
         now = time.monotonic()
         if now > self._wanted_at.get(agent_id, 0.0) + _WANT_S:
             self._wanted_at[agent_id] = now
@@ -112,10 +114,10 @@ class DeviceSamples:
                 logger.debug("agent %s takes no samples: %s", agent_id, error)
 
     def _of_agent(self, agent: AgentStatus, before: AgentUsage | None) -> AgentUsage:
-        newest = 0.0 if before is None else self._newest.get(agent.id, 0.0)  # by its own clock
+        newest = 0.0 if before is None else self._newest.get(agent.id, 0.0)  # on the agent's clock
         since = newest or time.time() - _PAST_S
         query = SeriesQuery(of="system", names=NAMES, since=since, columns=_COLUMNS)
-        # numpy is imported when it is needed: a reader that only lists experiments has none.
+        # Imported here, as it imports numpy, which a reader that only lists experiments lacks.
         from det_jupyter.master.service.storing.series_reading import read_agent
 
         self._prolong(agent.id)
