@@ -104,8 +104,7 @@ class Socket(WebSocketHandler):
         self._tab: Tab | None = None
 
     def prepare(self) -> None:
-        """Refuse requests without the token, and those of browsers (they have an Origin header).
-        """
+        """Refuse requests without the token, and those of browsers, as these have an Origin."""
         is_authorized = self._reader.is_authorized(self.request.headers.get("Authorization", ""))
         if not is_authorized or "Origin" in self.request.headers:
             self.set_status(403)

@@ -1,7 +1,7 @@
 """Formats the view as a card of self-contained HTML: no script, no style sheet, no network.
 
-A notebook shows it without a kernel, on GitHub, or where widgets do not work. Its tables contain
-all data, in case styles and pictures are removed too. Text has the colour of the page.
+The card needs no kernel, and is also shown on GitHub and where widgets do not work. Its tables
+contain all data, in case styles and pictures are removed too. Text has the colour of the page.
 """
 
 from __future__ import annotations

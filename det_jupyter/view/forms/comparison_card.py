@@ -22,7 +22,7 @@ _TITLE = "font-weight:600;margin:10px 0 2px"
 _ADDED, _REMOVED = "#3f9b57", "#c9574f"
 _OPEN_LINES = 40  # longer differences are folded
 _MAX_LINES = 60  # lines of code differences in plain text; `code_diff()` has all
-_WIDTH = 28  # characters of a column of plain text
+_WIDTH = 28  # characters of a column in plain text
 
 
 def comparison_html(state: ComparisonState) -> str:

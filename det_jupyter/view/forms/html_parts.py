@@ -1,4 +1,4 @@
-"""Parts of self-contained HTML, which cards share: no script, no style sheet, no network."""
+"""Parts of self-contained HTML that cards share: no script, no style sheet, no network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHARTS = (
     "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(280px,100%),1fr));"
     "gap:12px 20px;margin:10px 0"
 )
-# Bounded, as a single chart would be enlarged to twice its size.
+# The width is bounded, because a single chart would be enlarged to twice its size.
 _PICTURE = "width:100%;max-width:480px;height:auto;display:block"
 _TABLE = "font:12px/1.5 system-ui,sans-serif;color:inherit;text-align:right;white-space:nowrap"
 PRE = (
@@ -37,22 +37,23 @@ def escaped(text: str) -> str:
 
 
 def prose(sentence: str) -> str:
-    """Return a sentence whose code is between backticks, as HTML.
+    """Return a sentence as HTML; text between backticks becomes code.
 
     >>> prose("`det` > 1 `x")
     '<code style="font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit">\
-det</code> &gt; 1 `x'
+    det</code> &gt; 1 `x'
     """
     return re.sub("`([^`]+)`", rf'<code style="{CODE}">\1</code>', escaped(sentence))
 
 
 def block(tag: str, text: str, style: str) -> str:
-    """Return an element around a text; empty without a text."""
+    """Return an HTML element that contains a text; "" if the text is empty."""
     return f'<{tag} style="{style}">{escaped(text)}</{tag}>' if text else ""
 
 
 def chart_grid(charts: Sequence[Chart], no_metrics: str = "") -> str:
-    """Return charts side by side, all up to the same step; `no_metrics` without charts."""
+    """Return charts side by side, all up to the same step; without charts, the text `no_metrics`.
+    """
     if not charts:
         return block("p", no_metrics, QUIET)
     last_step = max(series["steps"][-1] for chart in charts for series in chart["series"])

@@ -10,13 +10,13 @@ from det_jupyter.view.model.view_state import ViewState
 
 
 class WaitingNews:
-    """Selects the reasons to print: each once."""
+    """Selects reasons for waiting to print, each of them once."""
 
     def __init__(self) -> None:
-        self._printed = ""  # its key
+        self._printed = ""  # key of the reason that was printed last
 
     def wait(self, state: ViewState) -> Wait | None:
-        """Return why the first queued trial waits, if no trial runs and the reason is new."""
+        """Return why the first queued trial waits; None if a trial runs or the reason is known."""
         wait = first_wait(state)
         before, self._printed = self._printed, "" if wait is None else wait["key"]
         return wait if self._printed not in ("", before) else None
@@ -30,13 +30,13 @@ class WaitingNews:
 
 
 class HangNews:
-    """Selects what to print about hangs: each once."""
+    """Selects lines about hangs to print, each of them once."""
 
     def __init__(self) -> None:
         self._hanging: dict[int, Hang] = {}  # by trial
 
     def lines(self, state: ViewState) -> list[str]:
-        """Return a line for each trial that hangs or does not any more, since the last call."""
+        """Return a line for each trial that has begun or ceased to hang since the last call."""
         hanging = {hang["trial_id"]: hang for hang in state["hangs"]}
         before, self._hanging = self._hanging, hanging
         trials = state["search"]["rows"] if state["search"] else state["trials"]
@@ -51,14 +51,14 @@ class HangNews:
 
 
 def first_wait(state: ViewState) -> Wait | None:
-    """Return why a search, or the only trial, waits, or what its ranks wait for that leave."""
+    """Return why a search or the only trial waits, or what delays the ranks that have to leave."""
     if state["search"] is not None:
         return state["search"]["wait"]
     return next((trial["wait"] for trial in state["trials"]), None)
 
 
 def plain_sentence(wait: Wait) -> str:
-    """Return why a trial waits, without its name, which the sentence of a search begins with."""
+    """Return why a trial waits, without the name of the trial at its beginning."""
     return one_line(wait["sentence"]).removeprefix(f"trial {wait['trial_id']}: ")
 
 

@@ -1,10 +1,10 @@
 """The outputs of a cell that shows an experiment, by MIME type.
 
-The HTML is a `<det-experiment>` element, a *place*, around a static card. Without scripts it shows
-the card. The front end draws the live view into it (`labextension/src/places.ts`), fed by the
-Jupyter server or, where that lacks our extension, by a kernel. Untrusted notebooks lose elements
-of unknown names: there the card remains, or our extension finds the key in our own MIME type. A
-comparison has a place too, which only the kernel draws into.
+The HTML is a `<det-experiment>` element, a *place*, around a static card. Without scripts the card
+is shown. The front end draws the live view into the place (`labextension/src/places.ts`), with
+data from the Jupyter server or, if the server lacks our extension, from a kernel. In untrusted
+notebooks, elements of unknown names are removed: there the card is shown, or our extension finds
+the key in our own MIME type. A comparison has a place too, with data from the kernel only.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ def _wait(wait: Wait | None, indent: str, experiment_id: int, reader: Reader) ->
     if wait["expected"]:
         text.append(f"{indent}{one_line(wait['expected'])}")
     for remedy in wait["remedies"]:
-        is_known = reader is NOTEBOOK and remedy["command"]  # those of a state are a notebook's
+        # The commands in a state are for notebooks.
+        is_known = reader is NOTEBOOK and remedy["command"]
         command = f": {one_line(remedy['command'])}" if is_known else ""
         text.append(f"{indent}- {one_line(remedy['sentence'])}{command}")
     if reader is not NOTEBOOK and any(remedy["command"] for remedy in wait["remedies"]):

@@ -1,7 +1,8 @@
-"""Draws a chart as an SVG picture without script and style sheet, for light and dark pages.
+"""Draws a chart as an SVG picture without scripts and style sheets, for light and dark pages.
 
 All colours have medium lightness, and curves differ by dashes and dots too. The picture is
-embedded as an image (`as_image`): untrusted notebooks lose SVG elements but keep images.
+embedded as an image (`as_image`), because SVG elements are removed from untrusted notebooks, and
+images are not.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")
 _WIDTH, _HEIGHT = 320, 150
 _RIGHT, _TOP, _BOTTOM = 10, 8, 18
-_INK = "#777"  # on white as on black
+_INK = "#777"  # readable on white and on black
 _SAFE = (
-    " =/,;'()*.-+"  # not quoted, besides letters and digits; a colon would look like a URL scheme
+    # Characters that are not quoted, besides letters and digits; a colon would look like a URL
+    # scheme.
+    " =/,;'()*.-+"
 )
 _CHARACTER = 5.2  # width of a digit in the axis font
-_DENSE = 40  # more dots than this would run into each other
-_HUGE = 8e307  # beyond, differences overflow
+_DENSE = 40  # most dots of a curve: more would run into each other
+_HUGE = 8e307  # of larger values, differences overflow
 
 Point = tuple[float, float]
 
@@ -40,7 +43,7 @@ def as_image(svg: str, alt: str, style: str = "width:100%;height:auto;display:bl
 
 
 def color(series: Series) -> str:
-    """Return the colour of a curve; that of the page's text for a faint one."""
+    """Return the colour of a curve; for a faint curve, the colour of the page's text."""
     if series["is_faint"]:
         return "currentColor"
     return COLORS[series["look"] % len(COLORS)]
@@ -51,7 +54,7 @@ def is_dashed(series: Series) -> bool:
 
 
 def svg_chart(chart: Chart, last_step: int) -> str:
-    """Return the chart from step 0 to `last_step`; empty if it has no finite value."""
+    """Return the chart from step 0 to `last_step`; "" if it has no finite value."""
     finite = [v for one in chart["series"] for v in one["values"] if v is not None]
     if not finite:
         return ""
@@ -65,13 +68,13 @@ def svg_chart(chart: Chart, last_step: int) -> str:
 
 
 def padded(low: float, high: float) -> tuple[float, float]:
-    """Return a range with a margin on both sides, also if it has no width."""
+    """Return the range with a margin on both sides, also if its width is 0."""
     pad = (high / 2 - low / 2) * 0.1 or abs(high) * 0.1 or 1.0
     return max(low - pad, -_HUGE), min(high + pad, _HUGE)
 
 
 def share_of(value: float, low: float, high: float) -> float:
-    """Return the position of a value in a range, from 0 to 1; 0.5 if the range has no width."""
+    """Return the position of a value in a range, from 0 to 1; 0.5 if the range's width is 0."""
     half = high / 2 - low / 2  # halved so that huge differences do not overflow
     return min(1.0, max(0.0, (value / 2 - low / 2) / half)) if half > 0 else 0.5
 
@@ -115,7 +118,7 @@ class _Frame:
 
 
 def ticks(low: float, high: float, *, is_whole: bool = False) -> list[float]:
-    """Return a few round numbers in the range; none if floats cannot resolve it.
+    """Return a few round numbers in the range; none if the range is too narrow for floats.
 
     Args:
         is_whole: Whether the values are integers.
@@ -158,14 +161,14 @@ def _curve(points: Sequence[Point | None], series: Series) -> str:
     if series["kind"] == "line" or series["is_faint"] or len(dots) > _DENSE:
         dots = [
             piece[0] for piece in pieces if len(piece) == 1
-        ]  # isolated points, of which a line shows nothing
+        ]  # isolated points, for which a line draws nothing
     dot = f'r="{radius}" fill="{color(series)}" opacity="{opacity:g}"'
     parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" {dot}/>' for x, y in dots]
     return "".join(parts)
 
 
 def _pieces(points: Sequence[Point | None]) -> list[list[Point]]:
-    """Return the runs of points between gaps."""
+    """Return the sequences of points between gaps (None)."""
     pieces: list[list[Point]] = [[]]
     for point in points:
         if point is None:

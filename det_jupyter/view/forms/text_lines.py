@@ -18,7 +18,7 @@ MAX_KEPT = 500  # trials of a search in the static card
 
 
 def summary(state: ViewState) -> str:
-    """Return the line under the progress bar: steps or trials, elapsed and remaining time."""
+    """Return the line below the progress bar: steps or trials, elapsed and remaining time."""
     elapsed_s = state["held_s"] + seconds_since(state["held_since"], state["as_of"])
     parts = [*state["summary"], f"{duration(elapsed_s)} elapsed"]
     if state["eta_s"] is not None:
@@ -49,7 +49,7 @@ def trial_rows(
 
 
 def left_out_note(search: Search, most: int = MAX_BEST) -> str:
-    """Return a note if tables leave out trials, else an empty string."""
+    """Return a note if tables leave out trials; else ""."""
     num_trials = len(search["rows"])
     return f"the best {most} of {num_trials} trials" if num_trials > most else ""
 
@@ -82,7 +82,7 @@ def trial_title(trial: Trial) -> str:
 
 
 def slots_line(state: ViewState) -> str:
-    """Return the summary of all slots while a trial waits; else an empty string."""
+    """Return the summary of all slots if a trial waits; else ""."""
     cluster = state["cluster"]
     return cluster["summary"] if cluster is not None and cluster["is_waiting"] else ""
 
@@ -103,7 +103,7 @@ def logs_line(experiment_id: int, trial: Trial, reader: Reader) -> str:
 
 
 def checkpoints_line(checkpoints: Checkpoints) -> str:
-    """Return the checkpoints and the best metric so far; empty if there is neither."""
+    """Return the number of checkpoints and the best metric so far; "" if there is neither."""
     parts = []
     if checkpoints["count"]:
         saved = f"{count(checkpoints['count'], 'checkpoint')}, {size(checkpoints['size_bytes'])}"
@@ -116,7 +116,7 @@ def checkpoints_line(checkpoints: Checkpoints) -> str:
 
 
 def metric_rows(state: ViewState) -> list[list[str]]:
-    """Return a line of `METRIC_HEAD` for every curve that is drawn."""
+    """Return the row of each curve that is drawn, for a table with the header `METRIC_HEAD`."""
     return [
         [
             f"{chart['title']} ({series['label']})",
@@ -129,14 +129,14 @@ def metric_rows(state: ViewState) -> list[list[str]]:
 
 
 def left_out(state: ViewState) -> str:
-    """Return the names of metrics without a chart; empty if there are none."""
+    """Return the names of metrics without a chart; "" if there are none."""
     names = state["more_metrics"]
     shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
     return f"{count(len(names), 'more metric')} not shown: {shown}" if names else ""
 
 
 def importance_line(search: Search) -> str:
-    """Return the importance of the hyperparameters, or why there is none; empty if not fetched."""
+    """Return the importance of the hyperparameters, or why it is unknown; "" if not fetched."""
     found = search["importance"]
     if found is None:
         return ""

@@ -14,7 +14,7 @@ _WIDTH, _BAR, _ROW = 640, 18, 16
 _LETTER = 5.6  # width in the legend's font
 _SWATCH = 14
 _RED, _GREY = "#d9534f", "#888"
-# Colour and hatching, so that kinds differ without colours too.
+# Colour and hatching of each kind, so that kinds differ without colours too.
 _LOOKS: dict[VerdictKind, tuple[str, str]] = {
     "compute": (COLORS[2], ""),
     "input": (COLORS[0], "M0 6L6 0"),
@@ -44,7 +44,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def shares_text(shares: Sequence[TimeShare]) -> str:
-    """Return the shares of the time, the largest first, as one line."""
+    """Return the shares of the time as one line, the largest first."""
     ordered = sorted(_visible(shares), key=lambda one: -one["share"])
     return ", ".join(f"{one['word']} {_percent(one['share'])}" for one in ordered)
 

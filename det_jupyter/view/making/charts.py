@@ -1,11 +1,11 @@
 """Makes the charts of one trial: groups, orders and thins its curves. Pure.
 
-Curves of one metric share a chart, and a validation metric `validation_x` (or `val_x`) shares that
+Curves of one metric share a chart; a validation metric `validation_x` (or `val_x`) is in the chart
 of the training metric `x`. Per-batch metrics replace their averages over batches.
 `search_charts.py` does the same for several trials.
 
-Ranks report many batches at once, so that many points have the time of one report. They are spread
-evenly between that report and the one before (`Pace`).
+Ranks report many batches at once, so many points have the time of one report. The points are
+spread evenly over the time since the report before (`Pace`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_CHARTS = 6
 NUM_LOOKS = 8  # four colours, each solid and dashed
-MAX_METRICS = 12  # columns of a search's rows
+MAX_METRICS = 12  # columns with metrics in the table of a search
 MAX_POINTS = 400  # per curve
-TOTAL_POINTS = 8000  # points of a whole state, which is sent at every update
+TOTAL_POINTS = 8000  # points of all curves of a state, which is sent at every update
 NO_EPOCHS: Mapping[int, float] = MappingProxyType({})
 _VALIDATION_PREFIXES = ("validation_", "val_")
 _TRAINING_GROUPS = ("batches", "training")
@@ -33,8 +33,8 @@ _TRAINING_GROUPS = ("batches", "training")
 class Pace:
     """The start times and epoch lengths of the trials whose curves are drawn together.
 
-    Where the configuration does not define an epoch, the reported epoch length is used; a single
-    epoch may have a batch more.
+    If the configuration does not define an epoch, the reported epoch length is used; a single
+    epoch may then be one batch longer.
     """
 
     def __init__(self, curves: Sequence[Curve], steps_per_epoch: Mapping[int, float]) -> None:
@@ -46,7 +46,8 @@ class Pace:
                 self._starts[curve.trial_id] = min(first, self._starts.get(curve.trial_id, first))
 
     def seconds(self, curve: Curve, places: Iterable[int]) -> list[float]:
-        """Return the seconds from the trial's first point to those at `places`, in hundredths."""
+        """Return the seconds from the trial's first point to those at `places`, rounded to 0.01.
+        """
         start = self._starts.get(curve.trial_id, 0.0)
         return [round(max(0.0, measured_at(curve.times, i) - start), 2) for i in places]
 
@@ -61,7 +62,7 @@ def measured_at(times: Sequence[float], place: int) -> float:
     """
     time = times[place]
     first, end = bisect_left(times, time), bisect_right(times, time)
-    if not first <= place < end:  # they do not ascend
+    if not first <= place < end:  # times do not ascend
         return time
     if first > 0:
         stride = (time - times[first - 1]) / (end - first)
@@ -73,7 +74,7 @@ def measured_at(times: Sequence[float], place: int) -> float:
 
 
 def rounded(value: float | None) -> float | None:
-    """Return the value with six digits, which take a third of the bytes."""
+    """Return the value rounded to six digits, which take a third of the bytes."""
     return None if value is None else float(f"{value:.6g}")
 
 
@@ -97,7 +98,7 @@ def series_of(curve: Curve, *, label: str, look: int, limit: int, pace: Pace) ->
 
 
 def without_averages(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the curves with points, without averages of metrics that are reported per batch."""
+    """Return the curves that have points, without averages of metrics reported for each batch."""
     by_batch = {(c.trial_id, c.name) for c in curves if c.group == "batches"}
     return [
         curve
@@ -119,15 +120,16 @@ def names_by_group(curves: Sequence[Curve]) -> dict[str, set[str]]:
 
 
 def title_among(curve: Curve, names: Mapping[str, set[str]]) -> str:
-    """Return the name of a curve's metric, with its group if several groups have that metric."""
+    """Return the name of a curve's metric, with its group if several groups have the metric."""
     is_unique = sum(curve.name in members for members in names.values()) == 1
     return curve.name if is_unique else f"{curve.name} ({group_of(curve)})"
 
 
 def in_order(charts: dict[str, list[Curve]], searcher_metric: str) -> list[str]:
-    """Return the titles in order: a training metric, the searcher's, then the others.
+    """Return the titles in order: a training metric, the searcher metric, then the others.
 
-    The first is `loss` if it exists, else the first that was reported; others keep their order.
+    The training metric is `loss` if it exists, else the first that was reported. The others keep
+    their order.
     """
     training = {
         curve.name: title
@@ -150,7 +152,7 @@ def is_searchers(curve: Curve, metric: str) -> bool:
 def last_values(
     curves: Sequence[Curve], searcher_metric: str
 ) -> tuple[list[str], dict[int, dict[str, float | None]]]:
-    """Return the names of metrics besides the searcher's, and their last values by trial."""
+    """Return the names of metrics besides the searcher metric, and their last values by trial."""
     curves = [c for c in without_averages(curves) if not is_searchers(c, searcher_metric)]
     names = names_by_group(curves)
     values: dict[int, dict[str, float | None]] = {}
@@ -197,7 +199,7 @@ def build_charts(
 
 
 def no_metrics(charts: Sequence[Chart], status: Status) -> str:
-    """Return why there are no charts; empty if there are some."""
+    """Return why there are no charts; "" if there are some."""
     if charts:
         return ""
     if status in ENDED:

@@ -35,20 +35,22 @@ from det_jupyter.view.model.comparison import CodeDifference, ComparisonState, F
 from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS
 from det_jupyter.view.model.trial_state import Chart
 
-MAX_SIDES = NUM_LOOKS  # more curves could not be distinguished
+MAX_SIDES = NUM_LOOKS  # curves of more experiments could not be distinguished
 MAX_CHARTS = 6
 MAX_NAMED = 3  # names in a sentence
-MAX_POINTS = 2400  # of all sides of a chart; smoothing differs visibly between downsampled curves
+# Points of a chart, all sides together; smoothing differs visibly between downsampled curves.
+MAX_POINTS = 2400
 MAX_CODE = 100_000  # characters: Jupyter drops messages above 1 MB a second
 _MIN_SIMILARITY = 0.4  # least similarity of two versions of one cell
-_NAMES_WEIGHT = 1.0  # weight of common names in the similarity; that of lines is 1
+# Weight of common names in the similarity of two cells; common lines have weight 1.
+_NAMES_WEIGHT = 1.0
 _RANGES = ("int", "double", "log", "categorical")
 
 
 def build_comparison(
     compared: Sequence[Compared], now: float, notes: Sequence[str] = ()
 ) -> ComparisonState:
-    """Return the comparison; `notes` come before its own."""
+    """Return the comparison; the given `notes` precede its own notes."""
     sides = [_side(each, look) for look, each in enumerate(compared)]
     charts, more = _charts(compared, sides)
     code = _fitting(code_differences(compared))
@@ -79,18 +81,18 @@ def build_comparison(
 
 
 def hyperparameters(compared: Sequence[Compared]) -> dict[str, list[Any]]:
-    """Return the hyperparameters that differ, by dotted key."""
+    """Return the hyperparameters whose values differ, by dotted key."""
     return differing([{} if one.trial is None else one.trial.hparams for one in compared])
 
 
 def configuration(compared: Sequence[Compared]) -> dict[str, list[Any]]:
-    """Return the other values of the configurations that differ, by dotted key."""
+    """Return the other entries of the configurations whose values differ, by dotted key."""
     rows = differing([one.experiment.config for one in compared])
     return {key: row for key, row in rows.items() if not _is_hyperparameter_value(key, row)}
 
 
 def _is_hyperparameter_value(key: str, row: Sequence[Any]) -> bool:
-    """Return whether a row has values of a hyperparameter, not ranges to sample from."""
+    """Return whether a row contains values of a hyperparameter; False for ranges of a search."""
     has_range = any(isinstance(v, Mapping) and v.get("type") in _RANGES for v in row)
     return key.startswith("hyperparameters.") and not has_range
 
@@ -168,7 +170,7 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
 
 
 def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
-    """Return sentences on representatives, changes, other metrics and missing curves."""
+    """Return sentences on chosen trials, changes while training, other metrics, missing curves."""
     notes = [
         f"Experiment {one.experiment.id} is compared by {trial}."
         for one in compared
@@ -195,7 +197,7 @@ def _notes(compared: Sequence[Compared], charts: Sequence[Chart]) -> list[str]:
 
 
 def _active_note(sides: Sequence[Side], now: float) -> list[str]:
-    """Return a sentence on sides that have not ended: a comparison is not updated."""
+    """Return a sentence that names the sides that still run: a comparison is not updated."""
     active = [side["label"] for side in sides if side["status"] not in ENDED]
     if not active:
         return []
@@ -213,7 +215,7 @@ def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> Table:
 
 
 def code_differences(compared: Sequence[Compared]) -> list[CodeDifference]:
-    """Return the differences of each side's code from that of the first side."""
+    """Return the differences between the first side's code and the code of each other side."""
     return [
         CodeDifference(name=name, side=place, lines=lines)
         for place, one in enumerate(compared[1:], start=1)
@@ -222,7 +224,7 @@ def code_differences(compared: Sequence[Compared]) -> list[CodeDifference]:
 
 
 def _fitting(differences: Sequence[CodeDifference]) -> list[CodeDifference]:
-    """Return the differences, cut to `MAX_CODE` characters in all."""
+    """Return the differences, cut to `MAX_CODE` characters in total."""
     fitting, room = [], MAX_CODE
     for one in differences:
         lines = []
@@ -238,14 +240,14 @@ def _fitting(differences: Sequence[CodeDifference]) -> list[CodeDifference]:
 
 
 def left_out(num_given: int) -> str:
-    """Return a sentence if more than `MAX_SIDES` were given, else an empty string."""
+    """Return a sentence if more than `MAX_SIDES` sides were given; else ""."""
     if num_given <= MAX_SIDES:
         return ""
     return f"The best {MAX_SIDES} of {count(num_given, 'trial')} are compared."
 
 
 def differing(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the values that differ, by dotted key: one per document, None where it has none.
+    """Return the values that differ, by dotted key: a value per document, None if it has none.
 
     >>> differing([{"optimizer": {"lr": 0.1}, "depth": 2}, {"optimizer": {"lr": 0.2}, "depth": 2}])
     {'optimizer.lr': [0.1, 0.2]}
@@ -259,9 +261,9 @@ def differing(documents: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def source_differences(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield name and diff of cells and modules that were changed, then removed, then added.
+    """Yield name and diff of each cell and module: changed ones, removed ones, then added ones.
 
-    A cell whose name has changed is named by both names.
+    A cell with two names, an old and a new one, is named by both.
     """
     olds = {name: text for name, text in before.items() if text != after.get(name)}
     news = {name: text for name, text in after.items() if text != before.get(name)}
@@ -273,7 +275,7 @@ def source_differences(
 
 
 def _pairs(olds: dict[str, str], news: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield pairs of old and new names; one is empty where there is no counterpart."""
+    """Yield pairs of old and new names; a name is "" if it has no counterpart."""
     found = {name: name for name in olds if name in news and not _is_cell(name)}
     for old, new in _similar_cells(olds, news):
         if old not in found and new not in found.values():
@@ -308,7 +310,7 @@ def _defined(source: str) -> frozenset[str]:
     """Return the names that a cell binds at its top level."""
     try:
         body = ast.parse(source).body
-    except (SyntaxError, ValueError):  # such as one with magics
+    except (SyntaxError, ValueError):  # a cell with magics, for example
         return frozenset()
     made = [n.name for n in body if isinstance(n, ast.ClassDef | ast.FunctionDef)]
     targets = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]

@@ -22,7 +22,7 @@ from det_jupyter.view.model.status_looks import STATUS_WORDS, Status
 
 
 def status_of(experiment: ExperimentView) -> Status:
-    """Return the status of an experiment, from its state and those of its gangs."""
+    """Return the status of an experiment, from its state and the states of its gangs."""
     gangs = [t.allocation.state for t in experiment.trials if t.allocation is not None]
     return experiment_status(experiment.state, gangs, len(experiment.trials))
 
@@ -38,9 +38,9 @@ def trial_status(trial: TrialView, experiment_state: State) -> Status:
 
 
 def makes_room_for(trial: TrialView) -> int | None:
-    """Return the id of the experiment for which a trial is being preempted, if it is.
+    """Return the id of the experiment for which a trial is being preempted; None if it is not.
 
-    One that was paused, canceled or killed meanwhile does not queue again: it has none.
+    None also if the trial was paused, canceled or killed meanwhile: then it does not queue again.
     """
     run = trial.allocation
     if run is None or run.state is not AllocationState.STOPPING or trial.state is not State.ACTIVE:
@@ -65,9 +65,10 @@ def experiment_word(experiment: ExperimentView) -> str:
 
 
 def steps_of(trial: TrialView) -> int:
-    """Return the batches that a trial has trained.
+    """Return the number of batches that a trial has trained.
 
-    Ranks report them from time to time. Of a trial that hangs, the batch that it is in is known.
+    Ranks report this number at intervals. For a trial that hangs, it is the batch in which it
+    hangs.
     """
     ranks = [] if trial.hang is None else trial.hang.ranks
     begun = min((rank.batch for rank in ranks if rank.batch is not None), default=0)
@@ -75,12 +76,12 @@ def steps_of(trial: TrialView) -> int:
 
 
 def finite(metric: float | None) -> float | None:
-    """Return the metric, or None if it was not a finite number."""
+    """Return the metric; None if it is missing or not finite."""
     return metric if metric is not None and math.isfinite(metric) else None
 
 
 def fraction(progress: float) -> float:
-    """Return progress limited to 0 to 1, with 4 digits; NaN becomes 0."""
+    """Return the progress, limited to 0 to 1 and rounded to 4 digits; NaN becomes 0."""
     return round(min(1.0, max(0.0, progress)), 4)
 
 
@@ -92,7 +93,7 @@ def slot_label(slot: SlotView) -> str:
 
 
 def steps_per_epoch(experiment: ExperimentView) -> dict[int, float]:
-    """Return the batches per epoch of each trial, where the configuration defines them."""
+    """Return the batches per epoch of each trial for which the configuration defines an epoch."""
     records = experiment.config.get("records_per_epoch")
     if not isinstance(records, int) or records < 1:
         return {}

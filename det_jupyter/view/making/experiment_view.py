@@ -36,7 +36,7 @@ from det_jupyter.view.model.trial_state import Checkpoints, Hang, Trial
 from det_jupyter.view.model.view_state import Captured, ViewState
 
 MAX_CAPTURED = 100
-MAX_NOTICES = 10  # and as many alarms, of all trials
+MAX_NOTICES = 10  # most notices, and most alarms, of all trials
 _NO_REASONS: Mapping[int, Reason] = {}
 _PURPOSE: dict[Verb, str] = {
     "pause": "All ranks save a checkpoint at the same batch and give their slots back.",
@@ -60,9 +60,9 @@ def build_view_state(
 
     Args:
         chosen_id: The trial of a search whose details are shown.
-        cluster: Slots and queue, if fetched.
-        reasons: Why trials of the experiment wait, by trial, the next to start first.
-        importance: Of the hyperparameters of a search, if fetched.
+        cluster: Slots and queue; None: not fetched.
+        reasons: Why trials of the experiment wait, by trial; the trial that starts next is first.
+        importance: The importance of a search's hyperparameters; None: not fetched.
     """
     status = status_of(experiment)
     captured = experiment.capsule.captured
@@ -137,7 +137,7 @@ def build_view_state(
 
 
 def _message(experiment: ExperimentView) -> str:
-    """Return the reason of the end as a sentence; empty where an alarm has the same text."""
+    """Return why the experiment has ended, as a sentence; "" if an alarm has the same text."""
     diverged = (trial for trial in experiment.trials if trial.divergence and trial.alarms)
     alarms = {f"trial {trial.id}: {trial.divergence}" for trial in diverged}
     message = "" if experiment.message in alarms else experiment.message
@@ -145,7 +145,7 @@ def _message(experiment: ExperimentView) -> str:
 
 
 def _alarms_of(trial: TrialView) -> list[str]:
-    """Return the alarms of a trial, and its divergence if no alarm reports it."""
+    """Return the alarms of a trial; an alarm that its loss diverged is added if it is missing."""
     if trial.state.is_terminal:
         return [alarm.replace(f" {TRAINING_CONTINUES}", "") for alarm in trial.alarms]
     is_unreported = trial.divergence is not None and not trial.alarms
@@ -154,7 +154,7 @@ def _alarms_of(trial: TrialView) -> list[str]:
 
 
 def _of_trials(experiment: ExperimentView, of: Callable[[TrialView], list[str]]) -> list[str]:
-    """Return the texts of all trials, each with its trial; many are cut and counted."""
+    """Return the texts of all trials, each with its trial; if many, some and their number."""
     texts = [f"Trial {trial.id}: {text}" for trial in experiment.trials for text in of(trial)]
     more = len(texts) - MAX_NOTICES
     return [*texts[:MAX_NOTICES], *([f"… and {more} more of trials"] if more > 0 else [])]
@@ -168,7 +168,7 @@ def build_action(verb: Verb, state: State) -> Action:
 
 
 def _obstacle(verb: Verb, state: State) -> str:
-    """Return why `verb` is not possible now; empty if it is."""
+    """Return why `verb` is not possible now; "" if it is possible."""
     if state.is_terminal:
         return "It is over."
     if verb == "kill":
@@ -193,7 +193,7 @@ def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointVie
         latest_step=max((checkpoint.steps_completed for checkpoint in kept), default=None),
         metric=experiment.metric,
         best_metric=best,
-        # None if its checkpoint was deleted, though worse ones may be kept.
+        # None if the checkpoint with the best metric was deleted while worse ones were kept.
         best_step=next((step for metric, step in judged if metric == best), None),
     )
 
@@ -201,9 +201,9 @@ def _checkpoints(experiment: ExperimentView, checkpoints: Sequence[CheckpointVie
 def _eta_s(
     experiment: ExperimentView, checkpoints: Sequence[CheckpointView], now: float
 ) -> float | None:
-    """Return the estimated remaining seconds of an experiment of one running trial.
+    """Return the estimated remaining seconds of an experiment with one running trial.
 
-    The pace is that of the present run alone, which began at the newest checkpoint before it.
+    The pace is computed from the present run alone, which began at a checkpoint.
     """
     if len(experiment.trials) != 1 or experiment.state is not State.ACTIVE:
         return None

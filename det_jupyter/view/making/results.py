@@ -27,10 +27,10 @@ class Compared:
     """An experiment, or one trial of a search, with the data that a comparison needs.
 
     Args:
-        trial: The trial whose curves and hyperparameters are compared; None if it has none yet.
-        is_trial: Whether the trial is compared, not its experiment.
-        curves: Those of the trial.
-        code: The captured source; that of trials of one search is the same, and left out.
+        trial: The trial whose curves and hyperparameters are compared; None: there is none yet.
+        is_trial: Whether only the trial is compared, not the experiment.
+        curves: The curves of the trial.
+        code: The captured source; empty for trials of one search, which have the same source.
     """
 
     experiment: ExperimentView
@@ -51,7 +51,7 @@ class Compared:
 
 
 def result_facts(compared: Sequence[Compared], now: float) -> list[Fact]:
-    """Return the rows of results; rows without a value are left out."""
+    """Return the rows of results, without rows that have no value."""
     metrics = dict.fromkeys(one.experiment.metric for one in compared)
     texts = [_texts(one, now) for one in compared]
     rows = {name: [each[name] or NOTHING for each in texts] for name in texts[0]}
@@ -63,7 +63,7 @@ def result_facts(compared: Sequence[Compared], now: float) -> list[Fact]:
 
 
 def _texts(one: Compared, now: float) -> dict[str, str]:
-    """Return the values of one side by row name; empty where there is none."""
+    """Return the values of one side by the name of the row; "" if there is none."""
     trial, experiment = one.trial, one.experiment
     steps = 0 if trial is None else trial.steps_completed
     epochs = {**reported_epochs(one.curves), **steps_per_epoch(experiment)}
@@ -85,7 +85,7 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
 
 
 def _metric(metric: str, compared: Sequence[Compared]) -> Fact:
-    """Return the row of a searcher's metric, with the best value marked."""
+    """Return the row of a searcher metric, with the best value marked."""
     judged = [one for one in compared if one.experiment.metric == metric]
     bests = [best_metric(one) if one in judged else None for one in compared]
     directions = {one.experiment.direction for one in judged}
@@ -97,7 +97,7 @@ def _metric(metric: str, compared: Sequence[Compared]) -> Fact:
 
 
 def _best_indices(bests: Sequence[float | None], direction: Direction) -> list[int]:
-    """Return the indices of the best value; none if fewer than two have values."""
+    """Return the indices of the best value; empty if fewer than two sides have values."""
     losses = [None if best is None else direction.loss(best) for best in bests]
     known = [loss for loss in losses if loss is not None]
     top = min(known) if len(known) > 1 else None
@@ -105,7 +105,7 @@ def _best_indices(bests: Sequence[float | None], direction: Direction) -> list[i
 
 
 def best_metric(one: Compared) -> float | None:
-    """Return the best value of the searcher's metric, None if there is none."""
+    """Return the best value of the searcher metric, None if there is none."""
     return None if one.trial is None else finite(one.trial.best_metric)
 
 
@@ -125,7 +125,7 @@ def _trials_of(one: Compared) -> Sequence[TrialView]:
 
 
 def elapsed_s(one: Compared, now: float) -> float:
-    """Return the seconds in which it held slots; waiting and pauses do not count."""
+    """Return the seconds in which the compared trials held slots, without waits and pauses."""
     if one.is_trial and one.trial is not None:
         run = one.trial.allocation
         since = None if run is None else run.started_at
@@ -134,12 +134,12 @@ def elapsed_s(one: Compared, now: float) -> float:
 
 
 def seconds_since(since: float | None, now: float) -> float:
-    """Return the seconds from `since` to `now`; 0 without `since`."""
+    """Return the seconds from `since` to `now`; 0 if `since` is None."""
     return 0.0 if since is None else max(0.0, now - since)
 
 
 def slot_seconds(one: Compared, now: float) -> float:
-    """Return slots times seconds, summed over all runs; running ones count until now."""
+    """Return the slot-seconds of all runs; runs that have not ended count until now."""
     return sum(trial.slot_seconds + _held(trial, now) for trial in _trials_of(one))
 
 
@@ -151,7 +151,7 @@ def _held(trial: TrialView, now: float) -> float:
 
 
 def slot_hours_text(seconds: float) -> str:
-    """Return slot-seconds in hours; nothing for what was not recorded.
+    """Return slot-seconds as text, in hours; "-" if none were recorded.
 
     >>> [slot_hours_text(s) for s in (0, 7.2, 5400, 7_200_000)]
     ['-', '0.002', '1.5', '2,000']

@@ -1,7 +1,7 @@
 """Makes the charts of a search, which compare trials: one for each metric of each group. Pure.
 
 The best trials and the chosen one have colours. Some others are drawn faintly behind them for
-comparison; the rest is left out and counted, as a thousand curves cannot be read.
+comparison. The rest is left out and counted, because a thousand curves cannot be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from det_jupyter.view.model.search_state import Search
 from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_CHARTS = 4
-NUM_BEST = 4  # number of curves with colours of their own
+NUM_BEST = 4  # number of trials whose curves have a colour of their own
 NUM_FAINT = 20
 MAX_POINTS = 100  # per curve
 MAX_FAINT_POINTS = 24
@@ -39,7 +39,7 @@ def compare_trials(
 ) -> tuple[list[Chart], list[str]]:
     """Return the charts of a search, and the names of the metrics beyond `MAX_CHARTS`.
 
-    The searcher's metric comes first.
+    The chart of the searcher metric comes first.
     """
     looks, faint = choose_trials(search, chosen_id)
     names = names_by_group([curve for curve in curves if curve.steps])
@@ -59,7 +59,7 @@ def compare_trials(
 def by_title(
     curves: Sequence[Curve], names: dict[str, set[str]], metric: str
 ) -> dict[str, list[Curve]]:
-    """Return the curves of each chart, the chart of the searcher's metric first."""
+    """Return the curves of each chart, the chart of the searcher metric first."""
     charts: dict[str, list[Curve]] = {}
     for curve in curves:
         charts.setdefault(title_among(curve, names), []).append(curve)
@@ -71,7 +71,7 @@ def by_title(
 def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int], dict[int, None]]:
     """Return the looks of trials with a colour, and the ids of the faint ones.
 
-    A trial's look is derived from its id, so that it seldom changes when others become better.
+    A trial's look is derived from its id, so it seldom changes when other trials become better.
     """
     order = ranked(search)
     best = [row["id"] for row in order if row["best"] is not None][:NUM_BEST]
@@ -88,7 +88,7 @@ def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int]
 
 
 def _series(curves: Sequence[Curve], looks: dict[int, int], pace: Pace) -> list[Series]:
-    """Return the curves, the faint ones first: they are drawn behind the others."""
+    """Return the curves, the faint ones first, so that they are drawn behind the others."""
     faint = [_faint(curve, pace) for curve in curves if curve.trial_id not in looks]
     clear = [curve for curve in curves if curve.trial_id in looks]
     return faint + [
@@ -102,7 +102,7 @@ def _label(curve: Curve) -> str:
 
 
 def _faint(curve: Curve, pace: Pace) -> Series:
-    """Return a curve of averages of neighbours: extremes would hide the curves in front."""
+    """Return a faint curve: means of neighbouring points, as extremes would hide curves."""
     stride = -(-len(curve.steps) // MAX_FAINT_POINTS)
     places = range(0, len(curve.steps), stride)
     ends = [min(i + stride, len(curve.steps)) - 1 for i in places]

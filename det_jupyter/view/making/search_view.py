@@ -51,7 +51,7 @@ from det_jupyter.view.model.status_looks import ENDED, Mark, Status
 from det_jupyter.view.model.trial_state import Trial
 
 MAX_REMARKS = 4
-MAX_NAMED = 5  # trials of one remark
+MAX_NAMED = 5  # most trials that a remark names
 _COUNTED: dict[Status, str] = {
     "completed": "done",
     "stopped": "done",
@@ -63,12 +63,12 @@ _END_MARKS: dict[Status, Mark] = {
     "error": "error",
     "canceled": "canceled",
     "stopped": "stopped",
-    "completed": "stopped",  # trained to its target without being stopped by the searcher
+    "completed": "stopped",  # trained to its full length, not stopped by the searcher
 }
 
 
 def is_search(experiment: ExperimentView) -> bool:
-    """Return whether the experiment has, or will have, several trials."""
+    """Return whether the experiment has, or may have, several trials."""
     planned = experiment.search.max_trials if experiment.search is not None else 0
     return max(len(experiment.trials), planned) > 1
 
@@ -85,7 +85,7 @@ def build_search(
 
     Args:
         chosen: The trial whose details are shown.
-        wait: Why no trial runs.
+        wait: Why no trial runs; None: a trial runs, or none is queued.
     """
     search = experiment.search or SearchView(name="", max_trials=len(experiment.trials))
     space = experiment.config.get("hyperparameters")
@@ -142,13 +142,13 @@ def _chosen(
 
 
 def ranked(search: Search) -> list[Row]:
-    """Return the trials by the searcher's metric, the best first and those without one last."""
+    """Return the trials by the searcher metric: the best first, those without a metric last."""
     direction = Direction.of(smaller_is_better=search["smaller_is_better"])
     return sorted(search["rows"], key=lambda row: (direction.loss(row["best"]), row["id"]))
 
 
 def search_summary(search: Search) -> list[str]:
-    """Return the numbers of trials by state and the best trial, each as a few words."""
+    """Return a few words each on the number of trials in each state, and on the best trial."""
     counts = search["counts"]
     parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
     parts += [f"{num} {state}" for state, num in counts.items() if num and state != "done"]
@@ -191,7 +191,8 @@ def _row(
 def _aim(trial: TrialView, rungs: Sequence[RungView], status: Status) -> int:
     """Return the rung that a trial trains to.
 
-    Without a target that is the next rung, or the last one reached if the trial does not run.
+    A trial without a target trains to the next rung; if it does not run, the last rung that it has
+    reached is returned.
     """
     for place, rung in enumerate(rungs):
         for unit, amount in rung.length.items():
@@ -205,7 +206,7 @@ def _aim(trial: TrialView, rungs: Sequence[RungView], status: Status) -> int:
 
 
 def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> list[Mark]:
-    """Return a trial's mark at each rung it has reached, and at its aim if that is beyond."""
+    """Return a trial's mark at each rung that it has reached, and at the rung it aims at."""
     marks: list[Mark] = []
     for rung in range(min(num_reached, num_rungs)):
         if rung < num_reached - 1 or aim > rung:
@@ -244,7 +245,7 @@ def _bracket(bracket: BracketView) -> Bracket:
 
 
 def _improvements(experiment: ExperimentView, curves: Sequence[Curve]) -> list[Improvement]:
-    """Return each value that was better than all before it, with the time of its report."""
+    """Return each value that was better than all earlier ones, with the time of its report."""
     metric, direction = experiment.metric, experiment.direction
     candidates = [
         (at, direction.loss(value), value, curve.trial_id)
@@ -261,7 +262,7 @@ def _improvements(experiment: ExperimentView, curves: Sequence[Curve]) -> list[I
 
 
 def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]]:
-    """Yield time and value of each point that is better than all before it."""
+    """Yield time and value of each point of a curve that is better than all earlier ones."""
     best = None
     for at, value in zip(curve.times, curve.values, strict=True):
         if value is not None and direction.is_better(value, best):
@@ -270,7 +271,7 @@ def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]
 
 
 def find_remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
-    """Return remarks on failures, making room and missing metrics, in this order.
+    """Return remarks on failed, preempted and metric-less trials, in this order.
 
     Trials with the same sentence share a remark.
     """

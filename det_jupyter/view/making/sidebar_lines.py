@@ -52,18 +52,18 @@ UTILIZATION, FREE_MEMORY, CPU = "gpu_util", "gpu_free_memory", "cpu_util_simple"
 NAMES = [UTILIZATION, FREE_MEMORY, CPU]
 NO_GPU = "CPU slots: only total CPU is measured"
 NO_SAMPLE = "no samples yet"
-_MOST_LOST = 8  # agents that have left, and are listed
+_MOST_LOST = 8  # most agents listed that have left
 
 
 def build_line(row: ExperimentRow, entry: QueueEntry | None, now: float) -> ExperimentLine:
-    """Return an experiment's line; `entry` is its first trial in the fetched queue, if any."""
+    """Return an experiment's line; `entry` is its first trial in the fetched queue, or None."""
     status = row.status
     is_waiting = status == "queued"
     wait, remedies = "", []
     if row.leaving is not None:
         wait, remedies = leaving_sentence(row.leaving, now), end_now(row.leaving)
     elif is_waiting:
-        has_own = row.alarm_kind == "waits for room"  # which its alarm says
+        has_own = row.alarm_kind == "waits for room"  # its alarm contains the reason
         wait = entry.reason.sentence if entry is not None else "" if has_own else IN_LINE
         remedies = entry.reason.remedies if entry is not None else []
     return ExperimentLine.built_from(
@@ -83,7 +83,7 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None, now: float) -> Expe
 
 
 def first_entries(cluster: ClusterView | None) -> dict[int, QueueEntry]:
-    """Return the first entry of each experiment in the queues, by experiment."""
+    """Return the first entry in the queues of each experiment, by experiment."""
     queue = [] if cluster is None else sorted(cluster.queue, key=lambda entry: entry.position)
     return {entry.experiment_id: entry for entry in reversed(queue)}
 
@@ -91,7 +91,7 @@ def first_entries(cluster: ClusterView | None) -> dict[int, QueueEntry]:
 def build_cluster_state(
     cluster: ClusterView, rows: Iterable[ExperimentRow], now: float
 ) -> ClusterState:
-    """Return all slots, and the numbers of running and waiting experiments."""
+    """Return the state of all slots, and the numbers of running and waiting experiments."""
     statuses = [row.status for row in rows if not row.state.is_terminal]
     pools = cluster.pools
     slots = [slot for pool in pools for agent in pool.agents for slot in agent.slots]
@@ -156,11 +156,11 @@ def _rank(trial: TrialView, run: AllocationView, rank: RankView, status: Status)
 def build_usage(
     agent: AgentStatus, page: SeriesPage, before: AgentUsage | None = None
 ) -> AgentUsage:
-    """Return what an agent's slots and computer did last.
+    """Return the newest utilization of an agent's slots and computer.
 
     Args:
-        page: The newest samples; devices are sampled one after another, and at any interval.
-        before: What they did before those samples.
+        page: The newest samples; devices are sampled one after another, at any interval.
+        before: The utilization before those samples.
     """
     series = {(one.source, one.name): one for one in page.series}
     cpu = _newest(series.get(("host", CPU)))
@@ -193,14 +193,14 @@ def _slot_usage(
 
 
 def source_of(slot: SlotView) -> str:
-    """Return the source of a slot's series; empty for a CPU slot."""
+    """Return the source of a slot's series; "" for a CPU slot."""
     if slot.kind != "cuda" or not slot.uuid:
         return ""
     return f"{'mig' if slot.uuid.startswith('MIG-') else 'gpu'}:{slot.uuid}"
 
 
 def _newest(series: Series | None) -> float | None:
-    """Return the newest value; None if there is none."""
+    """Return the newest value of a series; None if there is none."""
     values = () if series is None else reversed(series.mid)
     return next((value for value in map(finite, values) if value is not None), None)
 

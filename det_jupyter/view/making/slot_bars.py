@@ -1,7 +1,7 @@
-"""Makes agents with their slots, for views and the sidebar. Pure.
+"""Makes the bars of agents and their slots, for views and the sidebar. Pure.
 
-The number of agents and slots in a view is limited: those that the experiment uses are drawn
-first, the rest is counted.
+A view has a limited number of agents and slots: those that the experiment uses are drawn first,
+and the rest is counted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def build_pools(pools: Sequence[PoolStatus], own_id: int, now: float) -> list[Po
 
 
 def counts_line(agents: Sequence[AgentStatus], noun: str = "slot") -> str:
-    """Return the number of slots and of each state: `8 slots: 6 used, 2 free`."""
+    """Return the number of slots, in total and by state: `8 slots: 6 used, 2 free`."""
     states: Counter[str] = Counter()
     for agent in agents:
         states.update(slot.state if agent.connected else "gone" for slot in agent.slots)
@@ -95,7 +95,7 @@ def _rules(pool: PoolStatus) -> str:
 def build_agent(
     agent: AgentStatus, own_id: int, now: float, most: int | None = None
 ) -> AgentSlots:
-    """Return an agent with its slots, at most so many; those of `own_id` are marked."""
+    """Return an agent with at most `most` slots; those of experiment `own_id` are marked."""
     own_first = sorted(agent.slots, key=lambda slot: slot.experiment_id != own_id)
     ids = {slot.slot.id for slot in own_first[:most]}
     folded = [] if most is None else own_first[most:]
@@ -123,7 +123,7 @@ def _agent_facts(agent: AgentStatus) -> list[str]:
 
 
 def _note(agent: AgentStatus, now: float) -> str:
-    """Return the unusual facts of an agent, such as "not connected"; empty if none."""
+    """Return the unusual facts of an agent, such as "not connected"; "" if there are none."""
     state = agent.state(now)
     parts = [] if state == "connected" else [state]
     if agent.hostname and agent.hostname != agent.id:
@@ -168,7 +168,7 @@ def _occupant(slot: SlotStatus, *, is_own: bool) -> str:
 
 
 def _program(process: DeviceProcess) -> str:
-    """Return a name for a process: its notebook, or its program without folders."""
+    """Return a name for a process: its notebook, or its program without the folder."""
     if process.notebook:
         return shortened(process.notebook)
     program, _, rest = process.command.partition(" ")

@@ -26,7 +26,8 @@ def place_trials(
 ) -> tuple[list[Axis], list[list[float | None]]]:
     """Return the axes and, for each sample, its value on each of them."""
     if not space and samples:
-        space = samples[0]  # the configuration has no space: the samples are the axes
+        # The configuration has no ranges: the hyperparameters of the trials are the axes.
+        space = samples[0]
     axes: list[Axis] = []
     columns: list[list[float | None]] = []
     for path, spec in leaves(space):
@@ -54,7 +55,7 @@ def value_text(axis: Axis, place: float | None) -> str:
 
 
 def leaves(space: Mapping[str, Any], above: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield path and specification or value of each hyperparameter in nested mappings."""
+    """Yield path and value (or range) of each hyperparameter in nested mappings."""
     for name, spec in space.items():
         if isinstance(spec, Mapping) and spec.get("type") not in _TYPES:
             yield from leaves(spec, (*above, str(name)))

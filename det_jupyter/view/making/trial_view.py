@@ -98,9 +98,10 @@ def build_changes(trial: TrialView) -> list[Change]:
 
 
 def _verdict(trial: TrialView, status: Status) -> Verdict | None:
-    """Return the verdict to show, if any.
+    """Return the verdict to show; None if there is none.
 
-    Not shown are "unknown" of a failed trial, and "healthy" of a trial whose loss is NaN.
+    None also for the verdict "unknown" of a failed trial, and "healthy" of a trial whose loss is
+    NaN.
     """
     found = trial.verdict
     if found is None or (found.kind == "unknown" and status == "error"):
@@ -196,7 +197,8 @@ def _failure(failure: FailureView | None, *, again: bool) -> Failure | None:
     if failure is None:
         return None
     text = failure.traceback
-    if len(text) > MAX_TRACEBACK:  # the innermost frames, which matter, come last
+    # Cut at the beginning: the innermost frames matter, and come last.
+    if len(text) > MAX_TRACEBACK:
         text = "…\n" + text[-MAX_TRACEBACK:]
     return Failure(
         rank=failure.rank,

@@ -35,11 +35,12 @@ from det_jupyter.view.model.slots_and_queue import Cluster, QueueRow, Remedy, Wa
 
 MAX_FRONT = 8  # rows of each pool's queue
 MAX_ROWS = 24  # rows for the fronts of all pools' queues
-MAX_OWN = 8  # further rows of the experiment
+MAX_OWN = 8  # further rows for trials of the experiment
 MAX_REMEDIES = 4
 MAX_SENTENCE = 400
 _SOON_S = 600.0
-# Remedies that a button carries out (client/handles/reasons.py). A kill loses work: users type it.
+# Verbs of remedies that have a button (client/handles/reasons.py). A kill loses work, so users
+# have to type it.
 _BUTTONS: dict[wire.RemedyVerb, str] = {
     "pause": "Pause",
     "pause_at_once": "End now",
@@ -51,7 +52,7 @@ _BUTTONS: dict[wire.RemedyVerb, str] = {
 
 
 def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) -> Cluster:
-    """Return the slots and the queue for the view of `experiment`, with its own marked."""
+    """Return the slots and the queue for a view of `experiment`, whose trials are marked."""
     return Cluster(
         summary=summary(cluster),
         is_waiting=any(_is_queued(trial, experiment) for trial in experiment.trials),
@@ -64,19 +65,19 @@ def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) 
 
 
 def disk_sentences(cluster: ClusterView) -> list[str]:
-    """Return a sentence for each disk that is full, or will be soon."""
+    """Return a sentence for each disk that is full, or will soon be full."""
     return [disk_sentence(disk) for disk in cluster.disks]
 
 
 def disk_sentence(disk: DiskStatus) -> str:
-    """Return the state of a disk, with what to do."""
+    """Return a sentence on the state of a disk and on what to do."""
     return f"{shortened(disk.sentence(NOTEBOOK), MAX_SENTENCE)}."
 
 
 def wait_of(
     trial: TrialView, experiment: ExperimentView, reasons: Mapping[int, Reason], now: float
 ) -> Wait | None:
-    """Return why a trial waits, or what its ranks wait for that leave; None if neither."""
+    """Return why a trial waits, or what delays its ranks that have to leave; None if neither."""
     if trial.leaving is not None:
         return _leaving_wait(trial.id, trial.leaving, now)
     if trial.id in reasons and _is_queued(trial, experiment):
@@ -89,7 +90,7 @@ def wait_of_search(
 ) -> Wait | None:
     """Return why the first queued trial of a search waits; None while a trial holds slots.
 
-    Of one that pauses or stops: what the first trial waits for that holds slots.
+    If the search pauses or stops: what the first trial that still holds slots waits for.
     """
     trials = {trial.id: trial for trial in experiment.trials}
     if experiment.state is not State.ACTIVE:
@@ -131,13 +132,13 @@ def _plain_wait(trial_id: int, sentence: str) -> Wait | None:
 
 
 def summary(cluster: ClusterView) -> str:
-    """Return the numbers of slots and waiting trials: `8 slots: 6 used, 2 free · 3 waiting`."""
+    """Return the numbers of slots and of waiting trials: `8 slots: 6 used, 2 free · 3 waiting`."""
     slots = counts_line([agent for pool in cluster.pools for agent in pool.agents])
     return f"{slots} · {cluster.num_waiting} waiting" if cluster.num_waiting else slots
 
 
 def name_in(cluster: ClusterView, experiment_id: int) -> str:
-    """Return the name of an experiment that holds slots or waits; empty for others."""
+    """Return the name of an experiment that holds slots or waits for them; "" for any other."""
     slots = (slot for pool in cluster.pools for agent in pool.agents for slot in agent.slots)
     names = chain(
         ((entry.experiment_id, entry.experiment_name) for entry in cluster.queue),
@@ -147,7 +148,7 @@ def name_in(cluster: ClusterView, experiment_id: int) -> str:
 
 
 def _shown_entries(cluster: ClusterView, own_id: int) -> list[QueueEntry]:
-    """Return the front of each pool's queue, and entries of the experiment further back."""
+    """Return the front of each pool's queue, and the experiment's entries further back."""
     front = [e.trial_id for e in cluster.queue if e.position < MAX_FRONT]
     own = [
         e.trial_id for e in cluster.queue if e.experiment_id == own_id and e.position >= MAX_FRONT
@@ -180,13 +181,13 @@ def _wait(reason: Reason, experiment_id: int, now: float) -> Wait:
 
 
 def build_remedies(remedies: Iterable[wire.Remedy]) -> list[Remedy]:
-    """Return the first changes that would start a trial, or end it."""
+    """Return the first of the changes that would start a trial, or end its ranks."""
     return [_remedy(remedy) for remedy in [*remedies][:MAX_REMEDIES]]
 
 
 def _remedy(remedy: wire.Remedy) -> Remedy:
     command = "\n".join(command_lines(remedy, NOTEBOOK))
-    if len(command) > MAX_SENTENCE:  # a shortened command would be another one
+    if len(command) > MAX_SENTENCE:  # a shortened command would not be valid
         command = ""
     return Remedy(
         id=remedy.id,
@@ -201,7 +202,7 @@ def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> st
     if estimate is None:
         unknown = shortened(why_unknown, MAX_SENTENCE)
         return f"when it starts is not known: {unknown}" if unknown else ""
-    # `short_time` leaves out seconds, which matter within the next minutes.
+    # `short_time` leaves out seconds, which matter for a start within minutes.
     write = clock if estimate.at - now < _SOON_S else partial(short_time, now=now)
     at, earliest = write(estimate.at), write(estimate.earliest)
     latest = None if estimate.latest is None else write(estimate.latest)
@@ -214,7 +215,7 @@ def expected_text(estimate: Estimate | None, why_unknown: str, now: float) -> st
 
 
 def _key(reason: Reason, experiment_id: int) -> str:
-    """Return `key` of a wait: no estimates, no places in the queue."""
+    """Return the `key` of a wait, which does not depend on estimates and places in the queue."""
     owners = {holder.experiment_id for holder in reason.holders}
     if owners == {experiment_id} and not (reason.ahead or reason.processes):
         return ""  # it waits for trials of its own search

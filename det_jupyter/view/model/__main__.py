@@ -104,7 +104,7 @@ _CONSTANTS: Mapping[str, object] = {
     "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],
 }
 
-# The answers that pages get, and the fields they use, if not all.
+# The answers that pages get, with the fields that pages use; None: all fields.
 _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     Handshake: None,
     Hello: None,
@@ -152,7 +152,7 @@ def answers_module() -> str:
 
 
 def _classes_in(hint: Any) -> Iterator[type]:
-    """Yield the message classes in a type hint, parts before those that contain them."""
+    """Yield the message classes in a type hint, parts before the classes that contain them."""
     parts = _hints(hint).values() if _is_class(hint) else get_args(hint)
     for part in parts:
         yield from _classes_in(part)

@@ -11,8 +11,8 @@ from det_jupyter.view.model.trial_state import Chart
 class Side(TypedDict):
     """A compared experiment or trial, by its id.
 
-    `look` is that of its curves, whose `trial_id` is this `id`. `note` names the trial that
-    represents a search; empty for an experiment of one trial.
+    `look` is the look of its curves, whose `trial_id` is this `id`. `note` names the trial that
+    represents a search; "" for an experiment with one trial.
     """
 
     id: int
@@ -24,7 +24,7 @@ class Side(TypedDict):
 
 
 class Fact(TypedDict):
-    """A row of a table: a text for each side, and the indices of the best ones."""
+    """A row of a table: a text for each side, and the indices of the best sides."""
 
     name: str
     values: list[str]
@@ -32,7 +32,7 @@ class Fact(TypedDict):
 
 
 class Table(TypedDict):
-    """Rows under a title; `empty` is shown instead of a table without rows."""
+    """Rows under a title; the text `empty` is shown if there are no rows."""
 
     title: str
     facts: list[Fact]

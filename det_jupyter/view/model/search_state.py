@@ -29,11 +29,11 @@ class Row(TrialResult):
 
     Args:
         bracket: The index of its bracket.
-        rungs: The searcher's metric at each rung it has reached, None where it was missing.
+        rungs: The searcher metric at each rung that it has reached, None where it is missing.
         aim: The rung that it trains to, or trained to last, whether it reached it or not.
-        marks: Its mark at each rung it has reached, then at `aim` if that is beyond them.
+        marks: Its mark at each rung that it has reached, then at `aim` if that rung is higher.
         values: Its value on each of the search's axes, None where it lacks the hyperparameter.
-        metrics: The last value of each of the search's other metrics, None where it has none.
+        metrics: The last value of each other metric of the search, None where it has none.
     """
 
     bracket: int | None
@@ -63,7 +63,7 @@ class Bracket(TypedDict):
 
 
 class Improvement(TypedDict):
-    """A value better than all before, `after_s` seconds after the experiment was submitted."""
+    """A value better than all earlier ones, `after_s` seconds after the submission."""
 
     after_s: float
     value: float
@@ -71,7 +71,7 @@ class Improvement(TypedDict):
 
 
 class Remark(TypedDict):
-    """A sentence about some trials, the first few of which are named."""
+    """A sentence about some trials; only the first of them are named."""
 
     trial_ids: list[int]
     is_failure: bool
@@ -108,7 +108,7 @@ class Share(TypedDict):
 class Importance(TypedDict):
     """The importance of each hyperparameter for reaching the best values; the largest first.
 
-    `sentence` has the number of compared trials, or why there are no shares.
+    `sentence` contains the number of compared trials, or the reason why there are no shares.
     """
 
     shares: list[Share]
@@ -116,10 +116,10 @@ class Importance(TypedDict):
 
 
 class Search(TypedDict):
-    """An experiment of many trials.
+    """An experiment with many trials.
 
-    `metrics` names the metrics besides the searcher's, of which rows have the last values.
-    `importance` is None before it is fetched.
+    `metrics` has the names of the metrics besides the searcher metric; rows have their last
+    values. `importance` is None before it is fetched.
 
     `rows` has all trials in the order of their creation. `brackets` is empty for a search without
     rungs. `num_more_remarks` is the number of remarks left out. `wait` is None while a trial holds

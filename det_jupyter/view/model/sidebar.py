@@ -17,9 +17,9 @@ class ExperimentLine(ListedExperiment):
     Args:
         key: The key of its places in a page (view/forms/notebook_output.py).
         queue_place: The number of trials before its first one in the queue; None if not fetched.
-        wait: Why its first waiting trial waits, or what its ranks wait for that leave, a
-            sentence; empty if none waits.
-        remedies: Changes that would start it, or end its ranks.
+        wait: A sentence on why its first waiting trial waits, or on what delays its ranks that
+            have to leave; "" if none waits.
+        remedies: Changes that would start that trial, or end those ranks.
         actions: Its buttons; none after its end.
     """
 
@@ -38,7 +38,7 @@ class ExperimentList(TypedDict):
 
 
 class DiskLine(TypedDict):
-    """A disk that is full, or will be soon; `key` is the same as long as it is the same disk."""
+    """A disk that is full, or will soon be full; `key` identifies the disk."""
 
     key: str
     is_full: bool
@@ -48,8 +48,8 @@ class DiskLine(TypedDict):
 class ClusterState(TypedDict):
     """The document `cluster`: all slots, and the status bar's numbers.
 
-    `disks` has the disks that are full, or will be soon. `more_lost` counts agents
-    that have left and are not listed; empty if there are none.
+    `disks` are the disks that are full, or will soon be full. `more_lost` is a text with the
+    number of agents that have left and are not listed; "" if there are none.
     """
 
     agents: list[AgentSlots]
@@ -63,13 +63,13 @@ class ClusterState(TypedDict):
 
 
 class SlotUsage(TypedDict):
-    """What a slot's device did last; None where it is not known.
+    """The newest utilization of a slot's device; None where it is not known.
 
     Args:
         utilization: Percent, from 0 to 100.
         used: Bytes of memory.
         total: Bytes of memory.
-        missing: Why `utilization` is not known; empty if it is.
+        missing: Why `utilization` is not known; "" if it is known.
     """
 
     utilization: float | None
@@ -79,14 +79,14 @@ class SlotUsage(TypedDict):
 
 
 class AgentUsage(TypedDict):
-    """What an agent's slots did last, by id; `cpu` is the percentage of all cores."""
+    """The newest utilization of an agent's slots, by id; `cpu` is the percentage of all cores."""
 
     cpu: float | None
     slots: dict[str, SlotUsage]
 
 
 class Usage(TypedDict):
-    """The document `usage`: what all slots did last, by agent."""
+    """The document `usage`: the newest utilization of all slots, by agent."""
 
     agents: dict[str, AgentUsage]
 

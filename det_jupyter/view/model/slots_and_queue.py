@@ -1,7 +1,7 @@
 """The part of a view's state about slots, queue and reasons for waiting.
 
-Times in it are absolute, not durations, so that it changes, and is sent again, only when something
-has happened.
+It contains points in time instead of durations, so it changes, and is sent again, only when
+something has happened.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Slot(TypedDict):
 
     Args:
         id: Its number on its agent.
-        device: What it is, in a few words.
+        device: Its kind of device, in a few words.
         is_own: Whether the viewed experiment holds it.
         who: Its occupant in a few words, or its state: `free`, `disabled`.
-        facts: All facts of it, each a few words.
-        experiment_id: None, as the next two, if no trial holds it.
+        facts: All facts about it, each in a few words.
+        experiment_id: None, like the next two fields, if no trial holds the slot.
     """
 
     id: int
@@ -40,10 +40,10 @@ class AgentSlots(TypedDict):
     """An agent and its slots.
 
     Args:
-        is_connected: Whether it is; one that has left has no slots.
-        note: Its state if it is not connected, and unusual facts.
+        is_connected: Whether it is connected; an agent that has left has no slots.
+        note: Its state if it is not connected, and unusual facts; "" if there are none.
         facts: Its name, computer, address and versions.
-        more: Counts slots left out.
+        more: A text with the number of slots that are left out.
     """
 
     id: str
@@ -57,7 +57,10 @@ class AgentSlots(TypedDict):
 
 
 class PoolSlots(TypedDict):
-    """A pool's agents. `rules` is its scheduling policy; `more` counts agents left out."""
+    """A pool's agents.
+
+    `rules` is the pool's scheduling policy; `more` a text with the number of agents left out.
+    """
 
     name: str
     rules: str
@@ -71,8 +74,8 @@ class Remedy(TypedDict):
 
     Args:
         id: The command that its button sends.
-        command: The line to type for it; empty if there is none.
-        button: The label of its button; empty if there is none.
+        command: The command to type; "" if there is none.
+        button: The label of its button; "" if there is none.
     """
 
     id: str
@@ -85,8 +88,8 @@ class Wait(TypedDict):
     """Why a trial of this experiment waits, when it is expected to start, and remedies.
 
     Args:
-        key: Differs for another reason, and not for another estimate or place in the queue. Empty
-            if the wait is usual: for trials of its own search, or not for slots.
+        key: Identifies the reason; it does not change with estimates and places in the queue. ""
+            for a usual wait: for trials of the same search, or not for slots.
     """
 
     trial_id: int
@@ -115,8 +118,9 @@ class Cluster(TypedDict):
     Args:
         summary: All slots and the queue in one line: `8 slots: 6 used, 2 free · 3 waiting`.
         is_waiting: Whether a trial of this experiment waits for slots.
-        queue: By pool and position: the front, and trials of this experiment further back.
-        num_waiting: All waiting trials, whether in `queue` or not.
+        queue: The front of the queue by pool and position, and this experiment's trials further
+            back.
+        num_waiting: The number of all waiting trials, in `queue` or not.
     """
 
     summary: str

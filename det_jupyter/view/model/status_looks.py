@@ -16,7 +16,7 @@ Tone = Literal["brand", "good", "warn", "bad", "text"]
 
 
 class MarkLook(TypedDict):
-    """A mark's word, shape and tone; `path` is SVG's relative commands, 8 by 8, centred."""
+    """A mark's word, shape and tone; `path` is a centred, relative SVG path of 8 by 8."""
 
     word: str
     path: str
@@ -41,7 +41,7 @@ MARKS: dict[Mark, MarkLook] = {
 
 
 class Action(TypedDict):
-    """A button; `why` is the reason if it is disabled, else its effect."""
+    """A button. `why` is its effect, or the reason if it is disabled."""
 
     verb: Verb
     label: str

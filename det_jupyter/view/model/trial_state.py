@@ -12,12 +12,12 @@ from det_jupyter.view.model.verdict_state import Verdict
 class Series(TypedDict):
     """One curve: parallel lists, a value None where it was not a finite number.
 
-    Curves with the same `look` have the same colour in all charts: there are four colours, and
-    from 4 on the curve is dashed. Curves with `is_faint` are drawn in the background, without a
-    look of their own. `last` is None if the newest value was not finite; `lowest` and `highest`
-    are of the whole curve, of which `steps` and `values` may be a sample. `seconds` is the time of
-    each point since the trial's first report. `steps_per_epoch` is None if the configuration does
-    not define an epoch.
+    Curves with the same `look` have the same colour in all charts. There are four colours; curves
+    with a look of 4 or more are dashed. Curves with `is_faint` are drawn in the background,
+    without a look of their own. `last` is None if the newest value is not finite. `lowest` and
+    `highest` are of the whole curve; `steps` and `values` may be a sample of it. `seconds` is the
+    time of each point since the trial's first report. `steps_per_epoch` is None if the
+    configuration does not define an epoch.
     """
 
     trial_id: int
@@ -35,7 +35,7 @@ class Series(TypedDict):
 
 
 class Chart(TypedDict):
-    """The curves of one metric. `hidden` counts the curves left out."""
+    """The curves of one metric. `hidden` is the number of curves that are left out."""
 
     title: str
     series: list[Series]
@@ -43,7 +43,7 @@ class Chart(TypedDict):
 
 
 class Rank(TypedDict):
-    """One rank of a trial that holds slots; `hangs` if others wait for it, which does not move."""
+    """One rank of a trial that holds slots; `hangs` if others wait for it and it is stuck."""
 
     rank: int
     pid: int
@@ -54,7 +54,7 @@ class Rank(TypedDict):
 
 
 class Hang(TypedDict):
-    """A trial that makes no progress since a time: which ranks do not move, and where they are."""
+    """A trial without progress: since when, which ranks do not move, and where they are."""
 
     trial_id: int
     since: float
@@ -62,7 +62,7 @@ class Hang(TypedDict):
 
 
 class Failure(TypedDict):
-    """Why a run ended; `again` if the trial continued in another run."""
+    """Why a run has ended; `again` if the trial continued in another run."""
 
     rank: int | None
     exit_code: int | None
@@ -75,7 +75,7 @@ class Failure(TypedDict):
 class Change(TypedDict):
     """A change of a running trial: `lr 0.1 → 0.05`.
 
-    `steps_completed` is None until it takes effect; `error` is why it was refused.
+    `steps_completed` is None until the change takes effect; `error` is why it was refused.
     """
 
     id: int
@@ -86,7 +86,7 @@ class Change(TypedDict):
 
 
 class Trace(TypedDict):
-    """A trace of torch.profiler, of one rank; `text` describes it, or why there is none."""
+    """A trace of one rank by torch.profiler. `text` describes it, or says why there is none."""
 
     trial_id: int
     rank: int
@@ -105,7 +105,7 @@ class TrialStatus(TypedDict):
 
 
 class TrialResult(TrialStatus):
-    """A trial and the best and the last value of the searcher's metric, None before the first."""
+    """A trial with the best and the last value of the searcher metric, None before the first."""
 
     best: float | None
     latest: float | None
@@ -116,8 +116,8 @@ class Trial(TrialResult):
 
     `num_steps` is the number of batches of its whole training, None if it is not known yet.
 
-    `makes_room` is a sentence on the experiment for which it is being preempted, or empty.
-    `verdict` is None until a run has reported its timings.
+    `makes_room` is a sentence on the experiment for which it is being preempted, or "". `verdict`
+    is None until a run has reported its timings.
     """
 
     progress: float
@@ -136,7 +136,7 @@ class Trial(TrialResult):
 
 
 class Checkpoints(TypedDict):
-    """The number and size of checkpoints, and the best value of the searcher's metric so far."""
+    """The number and total size of checkpoints, and the best searcher metric so far."""
 
     count: int
     size_bytes: int

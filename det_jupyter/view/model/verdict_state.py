@@ -23,17 +23,17 @@ VERDICT_WORDS: dict[VerdictKind, str] = {  # in the order in which shares are dr
 }
 
 
-# Other verdicts have "warn", as time can be gained.
+# Other verdicts have "warn", as the training could be faster.
 _TONES: dict[VerdictKind, Tone] = {"healthy": "good", "compute": "text", "unknown": "text"}
 
 
 def verdict_tone(kind: VerdictKind) -> Tone:
-    """Return the tone of a verdict: "warn" only where time can be gained."""
+    """Return the tone of a verdict: "warn" only if the training could be faster."""
     return _TONES.get(kind, "warn")
 
 
 class TimeShare(TypedDict):
-    """The share of the time that something took, from 0 to 1; `word` is its label."""
+    """The share of the time that was spent in one way, from 0 to 1; `word` is its label."""
 
     kind: VerdictKind
     word: str
@@ -54,8 +54,8 @@ class Cause(TypedDict):
 class Verdict(TypedDict):
     """What limits a trial's speed: a sentence, causes with evidence, and shares of the time.
 
-    `causes` begins with the one that the verdict is named after. `shares` sum to 1, in the order
-    of VERDICT_WORDS. `network`: what a trial on several computers exchanges; or "".
+    The verdict is named after the first of `causes`. `shares` sum to 1, in the order of
+    VERDICT_WORDS. `network` describes the exchange of a trial on several computers; else "".
     """
 
     kind: VerdictKind

@@ -1,9 +1,9 @@
 """The JSON of the view of one experiment.
 
-`labextension/src/model/state.ts` is generated from the classes of this folder (`__main__.py`).
-All values are text, numbers, booleans, lists and None, so that any transport can carry them. Times
-are UTC seconds since the epoch. The state contains texts of states and reasons, so that the live
-view, the static card and the plain text are the same.
+`labextension/src/model/state.ts` is generated from the classes of this folder (`__main__.py`). All
+values are text, numbers, booleans, lists and None, so that any transport can carry them. Times are
+UTC seconds since the epoch. The state contains the sentences to show, so that the live view, the
+static card and the plain text agree.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class ViewState(TypedDict):
         eta_s: Estimated remaining seconds; None without an estimate.
         steps_per_epoch: None if the configuration does not define an epoch.
         summary: The progress, a few words each: `step 58`, `epoch 2.6`.
-        more_metrics: Metrics for which `charts` had no room.
-        no_metrics: Why there are no charts; empty if there are some.
-        trials: The trial of an experiment of one; a search has its own list.
-        search: None for an experiment of one trial.
+        more_metrics: Metrics that have no chart, because there are too many.
+        no_metrics: Why there are no charts; "" if there are some.
+        trials: The trial of an experiment with one trial; the trials of a search are in `search`.
+        search: None for an experiment with one trial.
         cluster: None after the end of the experiment, and before it is fetched.
-        held_s: Seconds in which any trial held slots, until `held_since`; since then one does.
-        num_captured: The number of all captured names, of which `captured` has some.
+        held_s: Seconds in which any trial held slots, before `held_since`.
+        num_captured: The number of all captured names; `captured` has some of them.
         hangs: Trials that make no progress.
         alarms: Problems that make the training useless, such as a loss that is NaN, and disks that
             are full or will be soon.
-        lacks_callback: The first notice is that a function of the notebook lacks DetCallback,
-            which a button adds.
+        lacks_callback: Whether the first notice reports a function of the notebook without
+            DetCallback, which a button adds.
         changes: Changes of running trials, to be drawn on their curves.
     """
 
