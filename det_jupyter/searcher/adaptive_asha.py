@@ -1,14 +1,16 @@
 """`adaptive_asha`: several brackets of ASHA (bracket.py) with different numbers of rungs.
 
-So they differ in how early they begin to stop trials: which is best is not known beforehand.
+The brackets differ in how early they begin to stop trials, as the best choice is not known
+beforehand.
 
     R = min(max_rungs, int(ln L / ln divisor) + 1, int(ln max_trials / ln divisor) + 1)
 
     aggressive        R                      conservative     1 ... R
     standard          (R-1)//2 + 1 ... R     bracket_rungs    as given
 
-Each gets trials by the weight divisor ** (r - 1) / r, one at least, so that all train about
-as much. What rounding leaves over goes to the bracket with most rungs.
+Trials are divided among the brackets by the weight divisor ** (r - 1) / r, at least one each, so
+that all brackets train about the same amount. Trials left over by rounding go to the bracket with
+the most rungs.
 
     16 trials, 937 batches, divisor 4     3 rungs: 12 trials    2 rungs: 4 trials
 """

@@ -2,33 +2,33 @@
 
     rung          0     1     2         divisor 3, max_length 9
     length        1     3     9
-                27 ─►  9 ─►  3          if all was done rung by rung; but no rung waits
+                27 ─►  9 ─►  3          with synchronous halving; here no rung waits
 
-A free place in the bracket goes to the trial that is best at that moment. After a result:
+A free place in the bracket goes to the best trial at that moment. After a result:
 
-    promote   (the default) The trial rests. If the best third of the rung has room for one more
-              trial, or this one pushed another out of it, the trial that came in goes on to the
-              next rung, rested or not; a tie is won by the older result. If none did, a new trial
-              begins at the bottom.
-    stop      The trial goes on at once if it is in the best third of the results so far (the first
-              always is), else it is over for good, and a new trial begins. A tie is won by the
-              newer result.
-    time      As stop, but trials train by themselves: every validation is looked at, and one that
-              is late counts for all the rungs that it has passed, one after another.
+    promote   (the default) The trial rests. If its result brings a trial into the best third of
+              the rung (itself or, as the third has grown, a trial that rests), that trial continues
+              to the next rung. Of equal results the older one is better. If no trial came in, a
+              new trial begins at the lowest rung.
+    stop      The trial continues at once if it is in the best third of the results so far (the
+              first always is); else it is closed, and a new trial begins. Of equal results the
+              newer one is better.
+    time      As stop, but trials train without targets: every validation is judged, and a late one
+              counts for all rungs that the trial has passed, one after another.
 
 In all forms `max_concurrent_trials` train as long as there are trials to create. A trial that
-ended by itself counts as the worst at the rung that it was on the way to; if it is promoted even
-so, because there is no better one, that promotion is lost and it is the worst of the next rung
-too. A trial that is killed while it rests keeps its results. One with invalid hyperparameters is
-taken out of all rungs and replaced.
+ended by itself counts as the worst of the rung that it was training to; if it is promoted
+nevertheless, as there is no better one, the promotion is lost and it is the worst of the next rung
+too. A trial that is killed while it rests keeps its results. A trial with invalid hyperparameters
+is removed from all rungs and replaced.
 
-When no more trials come and none is on the way to the lowest rungs, nothing can be promoted from
-there any more: trials that rest there are closed. Each rung is looked through once for that.
+When no new trials are left and none trains to the lowest rungs, no trial can be promoted from
+these any more: the trials that rest there are closed. Each rung is searched once for such trials.
 
 After Li et al., "A System for Massively Parallel Hyperparameter Tuning" (MLSys 2020), as
-Determined did it up to version 0.37 (promote, stop) and from 0.38 (time). Deviations: rungs of
-equal length are one (rungs.py), and a trial that was closed is never promoted, which matters when
-a search is given more trials.
+implemented by Determined up to version 0.37 (promote, stop) and from 0.38 (time). Deviations:
+rungs of equal length are one (rungs.py), and a closed trial is never promoted, not even after a
+search was given more trials.
 """
 
 from __future__ import annotations
@@ -45,16 +45,17 @@ from det_jupyter.searcher.rung_lengths import rung_lengths
 from det_jupyter.searcher.rungs import Rung
 from det_jupyter.searcher.trials import CLOSED, EXITED, RESTING, STOPPED, TRAINING, Trials
 
-_SHARE_OF_LOWEST_RUNG = 1.2  # the rest of the progress is for the rungs above it
+# The lowest rung is 1 / 1.2 of the progress, the rungs above it are the rest.
+_SHARE_OF_LOWEST_RUNG = 1.2
 
 
 class Bracket:
     """A set of rungs and the trials that are promoted through them.
 
     Args:
-        trials: Those of the whole search.
+        trials: The trials of the whole search.
         number: Index of the bracket in its search.
-        most_at_work: Most trials that train at a time, whatever the plan allows.
+        most_at_work: Most trials that train at a time, even if the plan allows more.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Bracket:
         ]
         self._most_at_work = most_at_work
         self._num_training = 0
-        self._num_drained = 0  # rungs, from the lowest, in which no trial rests any more
+        self._num_drained = 0  # number of rungs, from the lowest, at which no trial rests any more
         self._view: BracketView | None = None
 
     def _make_rung(self, length: int) -> Rung:
@@ -89,12 +90,12 @@ class Bracket:
 
     @property
     def num_rungs(self) -> int:
-        """How many rungs there are."""
+        """The number of rungs."""
         return len(self._rungs)
 
     @property
     def progress(self) -> float:
-        """How much of the bracket is done: 0 to 1."""
+        """The progress of the bracket, 0 to 1."""
         num_results = len(self._rungs[0])
         share = num_results / (_SHARE_OF_LOWEST_RUNG * self.max_trials)
         if num_results >= self.max_trials:
@@ -102,11 +103,11 @@ class Bracket:
         return min(share, 1.0)
 
     def start(self) -> list[Action]:
-        """Make the first trials."""
+        """Create the first trials."""
         return self._settle()
 
     def on_target_reached(self, index: int, metric: float) -> list[Action]:
-        """Judge a trial at its rung; with `Form.TIME` it came to its bound."""
+        """Judge a trial at its rung; with `Form.TIME` close it, as it has reached its bound."""
         if self._trials.status[index] != TRAINING:
             return []
         if self._rules.form is Form.TIME:
@@ -127,7 +128,7 @@ class Bracket:
         return actions + self._settle()
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """Count a trial that is over; one that was not closed is the worst, or replaced."""
+        """Count the exit of a trial; if it was not closed, it is the worst, or it is replaced."""
         self.num_over += 1
         if not self._trials.is_open(index):
             return self._settle()
@@ -140,7 +141,7 @@ class Bracket:
         return (self._judge(index, inf) if was_training else []) + self._settle()
 
     def _judge(self, index: int, metric: float) -> list[Action]:
-        """Enter a trial's result at its rung; the trial may be over already."""
+        """Record a trial's result at its rung; the trial may have exited already."""
         place = self._trials.rung[index]
         self._count_training(place, -1)
         effect = self._rungs[place].add(index, metric)
@@ -239,13 +240,13 @@ class Bracket:
     def set_limits(
         self, *, max_trials: int, max_concurrent_trials: int, full: int | None
     ) -> list[Action]:
-        """Give the bracket other limits; with `full` a new top rung of that length."""
+        """Change the bracket's limits; `full`: add a top rung of this length."""
         self.max_trials = max_trials
         self.max_concurrent_trials = max_concurrent_trials
         actions: list[Action] = []
         if full is not None:
             old_top = len(self._rungs) - 1
-            self._lengthen(full)  # trials on the way to the old top go on
+            self._lengthen(full)  # trials that train to the old top rung continue
             actions += [self._train_to(index) for index in self._training_to(old_top)]
         return actions + self._settle()
 
@@ -261,12 +262,12 @@ class Bracket:
                 yield index
 
     def rung_metrics(self, index: int) -> list[float]:
-        """Return the trial's metric at each rung that it has a result at."""
+        """Return the trial's metric at each rung for which it has a result."""
         rungs = self._rungs[: self._trials.rung[index] + 1]
         return [rung.metric_of(index) for rung in rungs if index in rung.entries]
 
     def view(self) -> BracketView:
-        """Return the state of its rungs."""
+        """Return the state of the bracket's rungs."""
         if self._view is None:
             self._view = BracketView(
                 rungs=[rung.view(self._rules.unit) for rung in self._rungs],

@@ -1,4 +1,4 @@
-"""What a running search refuses to change: a shorter length, and a wider space."""
+"""Checks of a change to a running search: its length must not shrink, nor its space grow."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _constant(spec: Any) -> Any:
 
 
 def find_shorter(new: Length | None, unit: str, full: int) -> list[Problem]:
-    """Return a problem if `new` is not at least as long as what is trained now."""
+    """Return a problem if `new` is shorter than `full`, the present length."""
     if new is not None and new.unit != unit:
         return [
             Problem(
@@ -84,5 +84,5 @@ def find_shorter(new: Length | None, unit: str, full: int) -> list[Problem]:
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Return whether they are the same value: 1 and true are not, 1 and 1.0 are."""
+    """Return whether two values are the same: 1 and true are not, 1 and 1.0 are."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

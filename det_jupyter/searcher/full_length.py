@@ -1,8 +1,8 @@
 """`single` and `random`: every trial trains to its full length, whatever its metric is.
 
-A new trial is made when one is over, so that no more than `max_concurrent_trials` are there at a
-time. A random trial whose hyperparameters are invalid is replaced. A single one is not, so that
-its error is shown, and a point of a grid has no replacement.
+A new trial is created when one is over, so that at most `max_concurrent_trials` exist at a time. A
+random trial with invalid hyperparameters is replaced. The trial of `single` is not, so that its
+error is shown; nor is a point of a grid.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class SingleSearcher(OfLength):
     name: Literal["single"]
 
     def make(self, trials: Trials) -> FullLength:
-        """Return the method."""
+        """Return the search method."""
         return FullLength(trials, self.max_length)
 
     def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
-        """Return what it would train."""
+        """Return the planned training."""
         return [plan_full_length(1, 1, self.max_length.amount)]
 
 
@@ -43,7 +43,7 @@ class RandomSearcher(OfTrials):
     name: Literal["random"]
 
     def make(self, trials: Trials) -> FullLength:
-        """Return the method."""
+        """Return the search method."""
         return FullLength(
             trials,
             self.max_length,
@@ -53,7 +53,7 @@ class RandomSearcher(OfTrials):
         )
 
     def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
-        """Return what it would train."""
+        """Return the planned training."""
         full = self.max_length.amount
         return [plan_full_length(self.max_trials, self.max_concurrent_trials, full)]
 
@@ -62,11 +62,10 @@ class FullLength:
     """Creates trials one after another and trains each to its full length.
 
     Args:
-        max_concurrent_trials: Most trials at a time; 0: all.
+        max_concurrent_trials: Most trials at a time; 0: no limit.
         replaces_invalid: Whether another trial takes the place of one with invalid
             hyperparameters.
-        hparams_of: Returns the hyperparameters of the trial with an index; by default they are
-            drawn.
+        hparams_of: Returns the hyperparameters of a trial by its index; by default they are drawn.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class FullLength:
         return self.start()
 
     def find_problems(self, change: SearchChange) -> list[Problem]:
-        """Return why the change cannot be made."""
+        """Return the problems with a change."""
         return find_shorter(change.max_length, self._max_length.unit, self._max_length.amount)
 
     def change(self, change: SearchChange) -> list[Action]:
@@ -138,11 +137,11 @@ class FullLength:
         return actions + self.start()
 
     def brackets(self) -> list[BracketView]:
-        """Return nothing: trials are not compared while they train."""
+        """Return an empty list: trials are not compared while they train."""
         return []
 
     def rung_metrics(self, index: int) -> list[float]:
-        """Return nothing: there are no rungs."""
+        """Return an empty list: there are no rungs."""
         return []
 
     def snapshot(self) -> dict[str, Any]:

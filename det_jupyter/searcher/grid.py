@@ -1,12 +1,12 @@
 """`grid`: every point of a grid, each trained to its full length.
 
-Axes are the hyperparameters that are no objects, depth first, sorted by name at every level; the
-last one varies fastest. A point is computed from its place, so a grid takes no memory.
+Axes are the hyperparameters that are not nested objects, depth first, sorted by name at every
+level; the last one varies fastest. A point is computed from its index, so a grid takes no memory.
 
-    int           `count` values with both ends, halves rounded away from 0; at most all
-    double, log   `count` values with both ends (a log's are even in its exponent); 1: the middle
+    int           `count` integers including both bounds, halves rounded away from 0; at most all
+    double, log   `count` values including both bounds (log: even exponents); count 1: the middle
     categorical   all values in their order
-    const         one
+    const         its value
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class GridSearcher(OfLength):
     """How many trials are at work at a time, 1,000 at most; 0: all, or what the rungs need."""
 
     def make(self, trials: Trials) -> FullLength:
-        """Return the method."""
+        """Return the search method."""
         grid = Grid(trials.hyperparameters)
         return FullLength(
             trials,
@@ -50,14 +50,14 @@ class GridSearcher(OfLength):
         )
 
     def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
-        """Return what it would train."""
+        """Return the planned training."""
         number = len(Grid(hyperparameters))
         return [plan_full_length(number, self.max_concurrent_trials, self.max_length.amount)]
 
     def sample(
         self, hyperparameters: Mapping[str, Any], seed: int, number: int
     ) -> list[dict[str, Any]]:
-        """Return the first points."""
+        """Return the hyperparameters of the first points."""
         grid = Grid(hyperparameters)
         return [grid.point(place) for place in range(min(number, len(grid)))]
 
@@ -93,7 +93,7 @@ def _find_uncounted(spec: Mapping[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _count_values(spec: Mapping[str, Any]) -> int:
-    """Return how many values a range has in a grid, whatever else is wrong with it."""
+    """Return how many values a range has in a grid; other problems of the range are ignored."""
     count = max(1, as_whole(spec.get("count")) or 1)
     low, high = as_whole(spec.get("minval")), as_whole(spec.get("maxval"))
     if spec["type"] == "int" and low is not None and high is not None and low < high:
@@ -118,7 +118,7 @@ class Grid:
         return prod(len(values) for _, values in self._axes)
 
     def point(self, place: int) -> dict[str, Any]:
-        """Return the point at a place, from 0."""
+        """Return the point with this index, from 0."""
         chosen = []
         for (*outer, name), values in reversed(self._axes):
             place, digit = divmod(place, len(values))

@@ -1,4 +1,4 @@
-"""What `async_halving` and `adaptive_asha` have in common: a search made of brackets (bracket.py).
+"""The common part of `async_halving` and `adaptive_asha`: a search made of brackets (bracket.py).
 
 Brackets share nothing but the generator of random numbers: each trial belongs to one of them, and
 each has a limit of concurrent trials of its own. The two searchers differ in their brackets.
@@ -31,7 +31,7 @@ from det_jupyter.searcher.trials import MAX_AT_WORK, Trials
 
 
 class HalvingSection(SearcherSection):
-    """What both ASHA searchers have.
+    """The fields of both ASHA searchers.
 
     Training is measured by `max_length` (promotion, or rung by rung with `stop_once`), or by a
     metric that the validations report: `time_metric` up to `max_time` (stopping only).
@@ -59,7 +59,7 @@ class HalvingSection(SearcherSection):
     def concurrency(
         self, limit: int, num_rungs: Sequence[int], max_trials: Sequence[int]
     ) -> list[int]:
-        """Return the concurrent trials of each bracket; `limit` 0: as many as suit it."""
+        """Return the most concurrent trials of each bracket; `limit` 0: the brackets' defaults."""
         raise NotImplementedError
 
     @classmethod
@@ -69,7 +69,7 @@ class HalvingSection(SearcherSection):
 
     @property
     def unit(self) -> str:
-        """What training is measured in."""
+        """The unit in which training is measured."""
         return self.rules.unit
 
     @property
@@ -83,7 +83,7 @@ class HalvingSection(SearcherSection):
 
     @property
     def rules(self) -> Rules:
-        """What the brackets have in common."""
+        """The rules that all brackets share."""
         if self.time_metric is None:
             assert self.max_length is not None, "config asks for one or the other"
             form = Form.STOP if self.stop_once else Form.PROMOTE
@@ -96,17 +96,17 @@ class HalvingSection(SearcherSection):
         )
 
     def make(self, trials: Trials) -> Halving:
-        """Return the method."""
+        """Return the search method."""
         return Halving(self, trials)
 
     def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
-        """Return what the brackets would train."""
+        """Return the planned training of the brackets."""
         rules, full = self.rules, self.full
         return [plan_rungs(p, full, rules.divisor, rules.form) for p in self.plan_brackets()]
 
     @classmethod
     def is_endless(cls, searcher: Mapping[str, Any]) -> bool:
-        """Return whether it ends by a metric that is no unit of training, without a length."""
+        """Return whether training has no length: it ends by a metric that is not its unit."""
         is_open = searcher.get("max_time") and searcher.get("time_metric") not in (None, *UNITS)
         return bool(is_open) and searcher.get("max_length") is None
 
@@ -187,16 +187,16 @@ class Halving:
 
     @property
     def max_trials(self) -> int:
-        """How many trials there will be: all brackets together."""
+        """The number of trials of all brackets together."""
         return sum(bracket.max_trials for bracket in self._brackets)
 
     @property
     def progress(self) -> float:
-        """How much is done: the mean of the brackets."""
+        """The progress of the search, 0 to 1: the mean over the brackets."""
         return sum(bracket.progress for bracket in self._brackets) / len(self._brackets)
 
     def start(self) -> list[Action]:
-        """Make the first trials, bracket by bracket."""
+        """Create the first trials, bracket by bracket."""
         return [action for bracket in self._brackets for action in bracket.start()]
 
     def _bracket(self, index: int) -> Bracket:
@@ -211,7 +211,7 @@ class Halving:
         return self._bracket(index).on_report(index, time, metric)
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """Count a trial that is over."""
+        """Count the exit of a trial."""
         return self._bracket(index).on_exited(index, reason)
 
     def find_problems(self, change: SearchChange) -> list[Problem]:
@@ -230,7 +230,7 @@ class Halving:
         return find_shorter(new, self._rules.unit, self._full)
 
     def change(self, change: SearchChange) -> list[Action]:
-        """Spread more trials over the brackets; put a longer rung on top of the highest ones."""
+        """Divide more trials among the brackets; add a longer rung on top of the highest ones."""
         trials = self._spread(change.max_trials)
         if change.max_concurrent_trials is not None:
             self._max_concurrent_trials = change.max_concurrent_trials
@@ -278,7 +278,7 @@ class Halving:
         """Restore what `snapshot` returned."""
         self._full = snapshot["full"]
         self._max_concurrent_trials = snapshot["max_concurrent_trials"]
-        # A changed search has other brackets than its configuration would give it now.
+        # The brackets of a search that was changed differ from those of its configuration.
         self._brackets = self._make_brackets([BracketPlan(1, 1, 1)] * len(snapshot["brackets"]))
         for bracket, state in zip(self._brackets, snapshot["brackets"], strict=True):
             bracket.restore(state)

@@ -1,9 +1,9 @@
-"""The contract between `Search` and the search methods, and what a search may ask for.
+"""The contract between `Search` and the search methods, and the actions that a search requests.
 
-A method decides which trials are made (through `Trials`) and how far they train. Hyperparameters,
-seeds and the sign of the metric are left to `Search`, which passes metrics as floats: smaller is
-better, and infinity stands for what is no number. Trials are named by their index in the
-experiment.
+A method decides which trials are created (through `Trials`) and how far they train. `Search`
+handles hyperparameters, seeds and the sign of the metric. It passes metrics as floats: smaller is
+better, and infinity stands for a missing metric or NaN. Trials are identified by their index in
+the experiment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from det_jupyter.errors import Problem
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the trial with this index; indices count up from 0 without a gap."""
+    """Create the trial with this index; indices count up from 0 without a gap."""
 
     index: int
     hparams: dict[str, Any]
@@ -29,7 +29,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class TrainTo:
-    """Let a trial train until it has trained `length` since its beginning, and validate there.
+    """Let a trial train up to `length`, counted from its beginning, and validate there.
 
     A trial that has reached its last `TrainTo` rests until there is another one, or a `Close`.
     """
@@ -90,32 +90,32 @@ class SearchMethod(Protocol):
 
     @property
     def max_trials(self) -> int:
-        """How many trials there will be, those with invalid hyperparameters not counted."""
+        """The number of trials of the whole search, without those with invalid hyperparameters."""
 
     @property
     def progress(self) -> float:
-        """How much of the search is done: 0 to 1."""
+        """The progress of the search, 0 to 1."""
 
     def start(self) -> list[Action]:
-        """Return what to do first; called once."""
+        """Return the first actions; called once."""
 
     def on_target_reached(self, index: int, metric: float) -> list[Action]:
-        """A trial has trained as far as its last `TrainTo` said."""
+        """Handle a trial that has trained to the length of its last `TrainTo`."""
 
     def on_report(self, index: int, time: float | None, metric: float) -> list[Action]:
-        """A trial has validated; `time` is its `time_metric`, None if that was not reported."""
+        """Handle a validation; `time` is its `time_metric`, None if that was not reported."""
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """A trial is over; called once for each."""
+        """Handle the exit of a trial; called once for each trial."""
 
     def find_problems(self, change: SearchChange) -> list[Problem]:
-        """Return the problems with a change, except with hyperparameters (`Search` has those)."""
+        """Return the problems with a change; `Search` checks its hyperparameters."""
 
     def change(self, change: SearchChange) -> list[Action]:
-        """Carry out a change with which `find_problems` found no problem."""
+        """Apply a change for which `find_problems` has returned no problem."""
 
     def brackets(self) -> list[BracketView]:
-        """Return the state of its brackets; empty if it has none."""
+        """Return the state of the method's brackets; empty if it has none."""
 
     def rung_metrics(self, index: int) -> list[float]:
         """Return the trial's metric at each rung that it has reached, lowest rung first."""
@@ -129,16 +129,16 @@ class SearchMethod(Protocol):
 
 @runtime_checkable
 class ConsultingMethod(Protocol):
-    """What a method has besides if a sampler chooses hyperparameters, or a pruner judges trials.
+    """The further methods of a search method that uses a sampler, or a pruner.
 
-    It queries them by `Trials.ask` (for a new trial) and `AskPruner`.
+    A sampler chooses hyperparameters, on `Trials.ask`; a pruner judges trials, on `AskPruner`.
     """
 
     def on_created(self, index: int) -> list[Action]:
-        """A trial that was requested by `Trials.ask` has been made."""
+        """Handle the creation of a trial that `Trials.ask` has requested."""
 
     def on_judged(self, index: int, is_pruned: bool) -> list[Action]:
-        """The pruner has answered; an answer without a question changes nothing."""
+        """Handle the pruner's answer; an answer without a question changes nothing."""
 
     def unanswered(self) -> list[AskPruner]:
-        """Return the questions to the pruner that are open."""
+        """Return the questions to the pruner that have no answer yet."""

@@ -1,4 +1,4 @@
-"""The search methods there are. A new one is a file beside this one, and an entry here."""
+"""All search methods. A new method is a file beside this one, and an entry here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SECTIONS: Mapping[str, type[SearcherSection]] = {
     get_args(section.model_fields["name"].annotation)[0]: section
     for section in get_args(get_args(Searcher)[0])
 }
-# Paths of the fields whose keys are the user's own, as arguments of a sampler are.
+# Paths of the fields whose keys the user chooses, such as the arguments of a sampler.
 FREE_FIELDS = tuple(
     f"searcher.{name}"
     for section in SECTIONS.values()
@@ -37,6 +37,6 @@ FREE_FIELDS = tuple(
 
 
 def find_section(searcher: Mapping[str, Any]) -> type[SearcherSection] | None:
-    """Return the section of the method that is named, None if there is none of that name."""
+    """Return the section class of the method that the section names; None if there is none."""
     name = searcher.get("name")
     return SECTIONS.get(name) if isinstance(name, str) else None

@@ -66,11 +66,11 @@ class OptunaSearcher(OfTrials):
     """The best 1/divisor of the trials at each rung continue to the next."""
 
     def make(self, trials: Trials) -> Optuna:
-        """Return the method."""
+        """Return the search method."""
         return Optuna(self, trials)
 
     def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
-        """Return what it would train."""
+        """Return the planned training."""
         number, full = self.max_trials, self.max_length.amount
         limit = min(self.max_concurrent_trials or number, number)
         if self.pruner == "asha":
@@ -82,7 +82,7 @@ class OptunaSearcher(OfTrials):
 
     @classmethod
     def computed_defaults(cls, searcher: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the default of `num_rungs`: fewer if that many rungs would not differ."""
+        """Return the default of `num_rungs`: fewer rungs if some would have the same length."""
         amount, divisor = full_amount(searcher), divisor_of(searcher)
         if amount is None or divisor is None:
             return {"num_rungs": _DEFAULT_RUNGS}
@@ -90,7 +90,7 @@ class OptunaSearcher(OfTrials):
 
     @classmethod
     def is_endless(cls, searcher: Mapping[str, Any]) -> bool:
-        """Return False: its rungs are shares of a length."""
+        """Return False: the rungs are fractions of a length, which is required."""
         return False
 
 
@@ -102,7 +102,7 @@ class Optuna(Bracket):
         self._asks_pruner = searcher.pruner not in ("asha", "none")
         self._asked: dict[
             int, bool
-        ] = {}  # open questions to the pruner: by trial, whether it validated since
+        ] = {}  # open questions to the pruner: by trial, whether it has validated since
         super().__init__(
             trials,
             0,
@@ -171,7 +171,7 @@ class Optuna(Bracket):
         return find_shorter(change.max_length, self._rules.unit, self._rungs[-1].length)
 
     def change(self, change: SearchChange) -> list[Action]:
-        """Apply the new limits; trials on the way to the full length get a longer one."""
+        """Apply the new limits; trials that train to the full length get the new one."""
         limit, length = change.max_concurrent_trials, change.max_length
         is_longer = length is not None and length.amount > self._rungs[-1].length
         return self.set_limits(
@@ -187,11 +187,11 @@ class Optuna(Bracket):
             self._rungs[0].length = full
 
     def brackets(self) -> list[BracketView]:
-        """Return the state of the rungs; nothing if there is only the full length."""
+        """Return the state of the rungs; an empty list if there is only the full length."""
         return [self.view()] if self._has_rungs else []
 
     def rung_metrics(self, index: int) -> list[float]:
-        """Return the trial's metric at each rung that it has a result at."""
+        """Return the trial's metric at each rung for which it has a result."""
         return super().rung_metrics(index) if self._has_rungs else []
 
     def snapshot(self) -> dict[str, Any]:

@@ -4,10 +4,10 @@ r"""Hyperparameters in the form that samplers work on: flat, and each of them a 
     net: {depth: {type: int, minval: 2, maxval: 8}}         net.depth   2 ... 8
     net: {act: {type: categorical, vals: [relu, [1, 2]]}}   net.act     0 ... 1: place in vals
     net: {a.b: {type: double, minval: 0, maxval: 1}}        net.a\.b    0 ... 1
-    width: 64                                               not there
+    width: 64                                               (no dimension)
 
-Values of a categorical are represented by their index in vals, since they may be anything that
-JSON can hold. `to_hparams` is the way back.
+Values of a categorical are represented by their index in vals, since they may be of any JSON type.
+`to_hparams` converts back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OUTSIDE = object()
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One hyperparameter that is not constant."""
+    """A hyperparameter that is not constant."""
 
     name: str  # its path, with dots
     spec: Mapping[str, Any]
@@ -37,7 +37,7 @@ class Dimension:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The smallest and the largest value, or place in `vals`."""
+        """The smallest and the largest value, or index in `vals`."""
         if self.kind == "categorical":
             return 0, len(self.spec["vals"]) - 1
         low, high = self.spec["minval"], self.spec["maxval"]
@@ -76,7 +76,8 @@ def to_hparams(
             hparams[key] = spec["vals"][int(params[name])]
         else:
             low, high = Dimension(name, spec).bounds
-            number = min(max(params[name], low), high)  # rounding of logarithms may exceed them
+            # Rounding of logarithms may exceed the bounds.
+            number = min(max(params[name], low), high)
             hparams[key] = int(number) if spec["type"] == "int" else float(number)
     return hparams
 

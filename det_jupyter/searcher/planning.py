@@ -1,13 +1,13 @@
-"""The shape of a bracket, and what it would train, before it runs: arithmetic on its rungs.
+"""The shape of a bracket and its planned training, computed from its rungs before it runs.
 
-Of n trials that reach a rung, this number continue to the next one, if none fails:
+Of n trials that reach a rung, this number continue to the next rung, if none fails:
 
               promote                      stop, time
     least     int(n / divisor)             1           each trial worse than those before
     most      n - ceil(divisor) + 1        n           each trial better than those before
-    expected  max(int(n / divisor), 1), as Determined's preview, within these bounds
+    expected  max(int(n / divisor), 1), as in Determined's preview, within these bounds
 
-Trials that fail or have invalid hyperparameters are not foreseen.
+The plan does not consider trials that fail or have invalid hyperparameters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Ends = Mapping[int, int]  # number of trials that end at each length, lowest fir
 
 
 class Form(StrEnum):
-    """How a bracket measures and judges."""
+    """How a bracket measures training and judges trials."""
 
     PROMOTE = "promote"
     STOP = "stop"
@@ -33,7 +33,7 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What all brackets of a search have in common."""
+    """The rules that all brackets of a search share."""
 
     form: Form  # how trials are judged
     divisor: float  # the best 1/divisor of the trials continue
@@ -52,22 +52,25 @@ class BracketPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedBracket:
-    """What a bracket would train; a search without brackets is one with one length."""
+    """The planned training of a bracket.
 
-    trials: Ends  # expected
+    A search without brackets is planned as one bracket with one length.
+    """
+
+    trials: Ends  # expected number of trials that end at each length
     least_trials: Ends  # with the fewest possible trials continuing at each rung
     most_trials: Ends  # with the most possible trials continuing at each rung
-    max_concurrent_trials: int  # limit of trials that are queued or run at a time
+    max_concurrent_trials: int  # most trials that are queued or run at a time
 
 
 def plan_full_length(
     max_trials: int, max_concurrent_trials: int, full: int, *, least: int | None = None
 ) -> PlannedBracket:
-    """Return the plan of trials that are not compared before they end.
+    """Return the planned training of trials that are not compared at rungs.
 
     Args:
-        max_concurrent_trials: 0: all at once.
-        least: Length at which they may end already; None: none ends before its full length.
+        max_concurrent_trials: Most trials at a time; 0: no limit.
+        least: Length from which on a trial may end early; None: all train to the full length.
     """
     trials = {full: max_trials}
     return PlannedBracket(
@@ -79,7 +82,7 @@ def plan_full_length(
 
 
 def plan_rungs(plan: BracketPlan, full: int, divisor: float, form: Form) -> PlannedBracket:
-    """Return what the trials of a bracket would train."""
+    """Return the planned training of a bracket."""
     lengths = rung_lengths(full, divisor, plan.num_rungs)
     least, expected, most = [plan.max_trials], [plan.max_trials], [plan.max_trials]
     for _ in lengths[1:]:

@@ -1,6 +1,7 @@
-"""What a search would train, before it does, and what its trials may draw.
+"""A preview of a search: how much it would train, and the ranges that its trials draw from.
 
-The search method computes how many trials end at each length (planning.py); here that is added up.
+The search method computes how many trials end at each length (planning.py); this module adds these
+numbers up.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from det_jupyter.searcher.grid import axis_values
 from det_jupyter.searcher.planning import Ends, PlannedBracket
 from det_jupyter.searcher.searcher_section import SearcherSection
 
-_MOST_SCHEDULED = 10_000  # trials; with more, the wait for the last ones is negligible
+# Most trials that are simulated; with more, the wait for the last ones is negligible.
+_MOST_SCHEDULED = 10_000
 NUM_SAMPLES = 5
 _MOST_VALUES = 8  # most values that are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a search would train. All amounts are in `unit`."""
+    """The training that a search would do. All amounts are in `unit`."""
 
     searcher: str  # its name
     metric: str  # the searcher metric
@@ -35,7 +37,7 @@ class Preview:
 
     @property
     def num_trials(self) -> int:
-        """How many trials there will be."""
+        """The number of trials."""
         return sum(self.trials.values())
 
     @property
@@ -45,33 +47,33 @@ class Preview:
 
     @property
     def max_concurrent_trials(self) -> int:
-        """How many trials train at a time if there are enough slots."""
+        """The number of trials that train at a time if there are enough slots."""
         return sum(bracket.max_concurrent_trials for bracket in self.brackets)
 
     @property
     def expected(self) -> int:
-        """Expected training of all trials together."""
+        """The expected training of all trials together."""
         return _training(self.trials)
 
     @property
     def least(self) -> int:
-        """The same, if as few trials as possible continue at each rung."""
+        """The training of all trials if as few as possible continue at each rung."""
         return _training(_together(bracket.least_trials for bracket in self.brackets))
 
     @property
     def most(self) -> int:
-        """The same, if as many trials as possible do."""
+        """The training of all trials if as many as possible continue at each rung."""
         return _training(_together(bracket.most_trials for bracket in self.brackets))
 
     @property
     def full(self) -> int:
-        """The same, if every trial was trained to the full length."""
+        """The training of all trials if each trained to the full length."""
         return self.num_trials * max(self.trials)
 
     def seconds(self, seconds_per_unit: float, concurrent: int) -> tuple[float, float]:
-        """Return how long the search takes, (at best, as expected).
+        """Return the duration of the search in seconds: (at best, expected).
 
-        At best as few trials as possible continue at each rung.
+        At best, as few trials as possible continue at each rung.
 
         Args:
             seconds_per_unit: How long a trial takes for one unit of training.
@@ -98,7 +100,7 @@ def _training(trials: Ends) -> int:
 
 
 def _schedule(trials: Ends, places: int) -> float:
-    """Return when the last trial ends, if each takes the place that is free first.
+    """Return when the last trial ends, if each starts at the place that becomes free first.
 
     Trials of each length are spread evenly over the search, as promotions are.
     """
@@ -119,7 +121,7 @@ def _schedule(trials: Ends, places: int) -> float:
 
 
 def preview(searcher: SearcherSection, hyperparameters: Mapping[str, Any]) -> Preview:
-    """Return what the search would train."""
+    """Return the preview of a search."""
     return Preview(
         searcher=searcher.name,
         metric=searcher.metric,
@@ -130,7 +132,7 @@ def preview(searcher: SearcherSection, hyperparameters: Mapping[str, Any]) -> Pr
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A hyperparameter that is drawn, its range in words, and some values from it."""
+    """A hyperparameter that is drawn: its range in words, and some values from it."""
 
     name: str
     words: str
@@ -140,7 +142,7 @@ class Range:
 def sample_ranges(
     searcher: SearcherSection, hyperparameters: Mapping[str, Any], seed: int
 ) -> list[Range]:
-    """Return the ranges of a search, in the order in which they are written."""
+    """Return the ranges of a search, in the order of the configuration."""
     samples = searcher.sample(hyperparameters, seed, NUM_SAMPLES)
     return [
         Range(

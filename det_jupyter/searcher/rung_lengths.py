@@ -6,7 +6,7 @@
     12 epochs, divisor 3, 3 rungs              1     4    12
     3 epochs, divisor 4, 3 rungs               1     3      (3/16 and 3/4 both come to 1)
 
-Where rounding brings rungs to the same length they are one rung.
+Rungs that have the same length after rounding are one rung.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def most_rungs(amount: int, divisor: float) -> int:
 
 
 def full_amount(searcher: Mapping[str, Any]) -> int | None:
-    """Return the length of the top rung in the rungs' unit; None if it is missing or wrong."""
+    """Return the length of the top rung in the rungs' unit; None if it is missing or invalid."""
     if (time := as_whole(searcher.get("max_time"))) is not None:
         return time if time >= 1 else None
     try:
@@ -61,6 +61,6 @@ def full_amount(searcher: Mapping[str, Any]) -> int | None:
 
 
 def divisor_of(searcher: Mapping[str, Any]) -> float | None:
-    """Return the searcher's divisor; None if it is no number above 1."""
+    """Return the searcher's divisor; None if it is not a number above 1."""
     divisor = as_number(searcher.get("divisor", DEFAULT_DIVISOR))
     return divisor if divisor is not None and divisor > 1 else None

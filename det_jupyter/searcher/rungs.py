@@ -1,10 +1,10 @@
 """Rungs: amounts of training at which trials are compared.
 
-rung_lengths.py computes their lengths. Where rounding brings rungs to the same length they are
-one: to compare the same trials by the same metric twice would only reduce their number without
-having trained them. So a bracket may have fewer rungs than configured; its lengths always rise.
+rung_lengths.py computes their lengths. Rungs that have the same length after rounding are one
+rung: a second comparison of the same trials by the same metric would only reduce their number. So
+a bracket may have fewer rungs than configured; its lengths always increase.
 
-A rung keeps its results in two heaps, so that a result costs O(log n) however many there are:
+A rung keeps its n results in two heaps, so that adding one costs O(log n):
 
     best   the int(n / divisor) best results, the worst of them on top
     rest   all others, the best of them on top
@@ -29,11 +29,11 @@ Entry = tuple[float, int, int]  # metric, order among equals, trial
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a result changed."""
+    """The effect of a new result on a rung."""
 
-    is_best: bool  # it is among the best 1/divisor
-    # The trial that came to be among the best by it: itself, or the best of the rest if there is
-    # room for one more; None if there is neither.
+    is_best: bool  # the result is among the best 1/divisor
+    # The trial that the result brings among the best: its own, or the best of the rest if there is
+    # room for one more; None: no trial.
     candidate: int | None
 
 
@@ -47,15 +47,15 @@ class Rung:
 
     def __init__(self, length: int, divisor: float, *, is_stopping: bool) -> None:
         self.length = length
-        self.num_training = 0  # trials on the way to it
+        self.num_training = 0  # trials that train to this rung
         self.num_promoted = 0
-        self.entries: dict[int, Entry] = {}  # by trial, in the order of their coming
+        self.entries: dict[int, Entry] = {}  # by trial, in the order of arrival
         self._divisor = divisor
         self._is_stopping = is_stopping
         self._num_ever = 0
         self._best: list[Entry] = []  # all three numbers negated
         self._rest: list[Entry] = []
-        self._num_best = 0  # without those that were removed
+        self._num_best = 0  # number of results in `_best`, without removed ones
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -121,7 +121,7 @@ class Rung:
         return None
 
     def view(self, unit: str) -> RungView:
-        """Return its length and its counts."""
+        """Return the rung's length and counts."""
         return RungView(
             length={unit: self.length},
             num_results=len(self.entries),

@@ -3,10 +3,11 @@
     Machine ── results, exits, answers ──► Search ── metrics, smaller is better ──► SearchMethod
             ◄── Create, TrainTo, Close, Ask…, Shutdown ◄── which trial, how far ──
 
-Here is what all methods have in common: the trials and the generator that they are drawn with, the
-sign of the metric (None, NaN and infinities are the worst metric there is), the order in which the
+`Search` has the parts that all methods share: the trials and the generator that draws them, the
+sign of the metric (None, NaN and infinities are the worst metric), the order in which the
 sampler's answers become trials, progress that never decreases, and the end. A search is over when
-all its trials are: a method that needs another creates or requests it before the last one is over.
+all its trials are over, so a method that needs another trial has to create or request it before
+that.
 
 Invariants: indices count up from 0 without a gap; no action is about a trial that was closed or is
 over; `Shutdown` comes once and is the last action; the same events give the same actions, whether
@@ -40,8 +41,8 @@ class Search:
 
     Args:
         searcher: The section of the configuration that names the method, with its fields.
-        seed: Of the experiment.
-        snapshot: What `snapshot` returned, to go on from there; None: a new search.
+        seed: The experiment's seed.
+        snapshot: What `snapshot` returned, to continue from there; None: a new search.
     """
 
     def __init__(
@@ -57,18 +58,18 @@ class Search:
         self._method = searcher.make(self._trials)
         self._answers: dict[
             int, dict[str, Any]
-        ] = {}  # of the sampler that came before earlier ones
+        ] = {}  # answers of the sampler that arrived before earlier ones
         self._progress = 0.0
         self._is_over = False
         if snapshot is not None:
             self._restore(snapshot)
 
     def start(self) -> list[Action]:
-        """Return what to do first; called once."""
+        """Return the first actions; called once."""
         return self._concluded(self._method.start())
 
     def on_target_reached(self, index: int, metric: float | None) -> list[Action]:
-        """A trial has trained as far as its last `TrainTo` said; called once for each.
+        """Handle a trial that has trained to the length of its last `TrainTo`; called once each.
 
         Args:
             metric: The searcher metric there, as reported.
@@ -78,10 +79,10 @@ class Search:
         return self._concluded(self._method.on_target_reached(index, self._direction.loss(metric)))
 
     def on_report(self, index: int, time: float | None, metric: float | None) -> list[Action]:
-        """A trial has validated.
+        """Handle a validation of a trial.
 
         Args:
-            time: What it reported as the searcher's `time_metric`, None if it did not.
+            time: The reported value of the searcher's `time_metric`; None if it was not reported.
             metric: The searcher metric, as reported.
         """
         if not self._is_open(index):
@@ -90,13 +91,13 @@ class Search:
         return self._concluded(self._method.on_report(index, known, self._direction.loss(metric)))
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """A trial is over; called once for each, also for those that were closed."""
+        """Handle the exit of a trial; called once for each, also if it was closed."""
         if self._is_over or not self._trials.note_exit(index):
             return []
         return self._concluded(self._method.on_exited(index, reason))
 
     def on_sampled(self, index: int, hparams: dict[str, Any]) -> list[Action]:
-        """The sampler has answered `AskSampler`. Trials are made in the order of the questions."""
+        """Handle the sampler's answer. Trials are created in the order of the questions."""
         trials = self._trials
         if self._is_over or not trials.num_created <= index < trials.num_requested:
             return []
@@ -109,16 +110,17 @@ class Search:
         return self._concluded(actions)
 
     def on_judged(self, index: int, is_pruned: bool) -> list[Action]:
-        """The pruner has answered `AskPruner`."""
+        """Handle the pruner's answer."""
         if not self._is_open(index) or not isinstance(self._method, ConsultingMethod):
             return []
         return self._concluded(self._method.on_judged(index, is_pruned))
 
     def change(self, new: SearchChange) -> list[Action]:
-        """Give the search other limits.
+        """Change the limits of the search.
 
         Raises:
-            ConfigError: The change cannot be made; all reasons. Nothing has changed.
+            ConfigError: The change is not possible: the error has all reasons, and nothing was
+                changed.
         """
         if problems := self._find_problems(new):
             raise ConfigError(problems)
@@ -133,11 +135,11 @@ class Search:
 
     @property
     def progress(self) -> float:
-        """How much of the search is done: begins at 0, never decreases, ends at 1."""
+        """The progress of the search: begins at 0, never decreases, ends at 1."""
         return self._progress
 
     def pending(self) -> list[Action]:
-        """Return the open questions to sampler and pruner, to repeat them."""
+        """Return the questions to sampler and pruner that have no answer yet, to repeat them."""
         asked = range(self._trials.num_created, self._trials.num_requested)
         questions: list[Action] = [AskSampler(i) for i in asked if i not in self._answers]
         if isinstance(self._method, ConsultingMethod):
@@ -163,7 +165,7 @@ class Search:
     def rung_metrics(self, index: int) -> list[float | None]:
         """Return the trial's metrics at the rungs that it has reached, lowest first.
 
-        They are as reported; None where nothing or no finite number was.
+        Metrics are as reported; None where none, or no finite number, was reported.
         """
         losses = self._method.rung_metrics(index)
         return [self._direction.sign * loss if isfinite(loss) else None for loss in losses]
@@ -173,7 +175,7 @@ class Search:
         return self._trials.status[index] == STOPPED
 
     def snapshot(self) -> dict[str, Any]:
-        """Return everything as JSON-ready data, so that a new search can go on from here."""
+        """Return the whole state as JSON-ready data, from which a new `Search` can continue."""
         return {
             "hyperparameters": dict(self._trials.hyperparameters),
             "trials": self._trials.snapshot(),

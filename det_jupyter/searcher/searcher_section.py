@@ -1,9 +1,9 @@
-"""The section `searcher` of a configuration, as far as all search methods have it.
+"""The part of a configuration's section `searcher` that all search methods share.
 
-A method is one file here: a section with its fields, and the method itself (method.py). It is
-entered in methods.py. What the rest of the program needs of a method before it runs, it gets from
-the section: from class methods for a section as it was written (a mapping without nulls, not
-checked yet), else from a checked instance.
+A method is one file here, with the class of its section and the method itself (method.py), and is
+listed in methods.py. Before a search runs, the rest of the program uses only the section. Its
+class methods take the section as it was written (a mapping without nulls, not checked yet); its
+other methods belong to a checked instance.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Divisor = Annotated[Number, Field(gt=1)]
 
 
 class SearcherSection(Section):
-    """What all searchers have."""
+    """The fields of all searchers."""
 
     metric: Title
     """The validation metric that trials are judged by."""
@@ -51,24 +51,24 @@ class SearcherSection(Section):
     name: str
     """The search method."""
 
-    # Whether its trials differ, so that ranges, and several trials, make sense.
+    # Whether trials differ, so that ranges and several trials make sense.
     is_search: ClassVar[bool] = True
-    # Whether it trains every point of the space: ranges need a `count` then.
+    # Whether the search trains every point of the space, so that ranges need a `count`.
     is_exhaustive: ClassVar[bool] = False
     # Whether an experiment that is over can be continued: a search that compares trials cannot.
     is_continuable: ClassVar[bool] = False
 
     @property
     def unit(self) -> str:
-        """What training is measured in: a unit of lengths, or a time metric."""
+        """The unit in which training is measured: a unit of lengths, or a time metric."""
         raise NotImplementedError
 
     def make(self, trials: Trials) -> SearchMethod:
-        """Return the method, which creates and directs these trials."""
+        """Return the search method, which creates and directs these trials."""
         raise NotImplementedError
 
     def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
-        """Return what it would train, the bracket with most rungs first."""
+        """Return the planned training, the bracket with the most rungs first."""
         raise NotImplementedError
 
     def sample(
@@ -92,24 +92,24 @@ class SearcherSection(Section):
 
     @classmethod
     def is_endless(cls, searcher: Mapping[str, Any]) -> bool:
-        """Return whether it sets no end to the training."""
+        """Return whether the section sets no end to the training."""
         return False
 
     @classmethod
     def lowest_rung(cls, searcher: Mapping[str, Any]) -> Length | None:
-        """Return the length at which trials that report by themselves are first judged."""
+        """Return the lowest rung of trials that are measured by a reported unit; else None."""
         return None
 
 
 class OfLength(SearcherSection):
-    """What searchers have whose training is measured by `max_length`."""
+    """The fields of searchers whose training is measured by `max_length`."""
 
     max_length: PositiveLength
     """How long a trial trains at most; a bare number counts batches."""
 
     @property
     def unit(self) -> str:
-        """What training is measured in."""
+        """The unit in which training is measured."""
         return self.max_length.unit
 
     @classmethod
@@ -119,7 +119,7 @@ class OfLength(SearcherSection):
 
 
 class OfTrials(OfLength):
-    """What searchers have that are given a length and a number of trials."""
+    """The fields of searchers with a length and a number of trials."""
 
     max_trials: TrialCount
     """How many trials there are in all."""

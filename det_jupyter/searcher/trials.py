@@ -1,7 +1,7 @@
-"""The trials of one search, in columns: a search may have a million.
+"""The trials of one search, stored in columns, since a search may have a million.
 
-    drawn here, from the experiment's one generator, in this order for each trial that is made:
-    its hyperparameters, then the five words that its seed takes (schema/seeds.py).
+    drawn from the experiment's one generator, in this order for each trial that is created: its
+    hyperparameters, then the five words of its seed (schema/seeds.py).
 
     status     t ──► r ──► t     trains; rests at a rung; trains on
                t, r ──► c        closed: it trained its full length, or passed the top rung
@@ -24,8 +24,8 @@ from det_jupyter.searcher.method import AskSampler, Create
 
 ASKED, TRAINING, RESTING, CLOSED, STOPPED, EXITED, INVALID = (ord(letter) for letter in "?trcsxi")
 _OPEN = (TRAINING, RESTING)
-MAX_AT_WORK = 1000  # trials: they are made in one go, and all of them queue
-# Of a space that holds nothing valid, every sample would be replaced, for ever.
+MAX_AT_WORK = 1000  # most trials at a time: they are created at once, and all of them queue
+# A limit, because in a space without valid hyperparameters every sample would be replaced.
 _MOST_INVALID = 100
 _MOST_INVALID_PER_TRIAL = 10
 
@@ -36,7 +36,7 @@ class Trials:
     def __init__(self, hyperparameters: Mapping[str, Any], seed: int) -> None:
         self.hyperparameters = hyperparameters
         self.generator = make_generator(seed)
-        self.num_created = 0  # further rows: requested from the sampler
+        self.num_created = 0  # rows from this index on: requested from the sampler
         self.num_over = 0
         self.num_invalid = 0
         self.bracket = array("i")
@@ -50,7 +50,7 @@ class Trials:
         return len(self.status)
 
     def has_room(self, max_trials: int, max_concurrent_trials: int) -> bool:
-        """Return whether there may be another trial; `max_concurrent_trials` 0: all at once."""
+        """Return whether another trial may begin; `max_concurrent_trials` 0: no limit."""
         limit = min(max_concurrent_trials or max_trials, MAX_AT_WORK)
         is_room = self.num_requested - self.num_over < limit
         return is_room and self.num_requested - self.num_invalid < max_trials
@@ -92,7 +92,7 @@ class Trials:
         return self.status[index] in _OPEN
 
     def note_exit(self, index: int) -> bool:
-        """Record that a trial is over; return False if it was already, or does not exist."""
+        """Record the exit of a trial; return False if it is recorded already or does not exist."""
         if index >= self.num_created or self._is_over[index]:
             return False
         self._is_over[index] = True
@@ -100,7 +100,7 @@ class Trials:
         return True
 
     def replace(self, index: int, max_trials: int) -> bool:
-        """Mark a trial as replaced for its InvalidHP; return False if too many were before."""
+        """Mark a trial with InvalidHP as replaced; return False if too many were replaced."""
         limit = max(_MOST_INVALID, _MOST_INVALID_PER_TRIAL * max_trials)
         if self.num_invalid >= limit:
             return False
@@ -122,7 +122,7 @@ class Trials:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go back to where `snapshot` was taken."""
+        """Restore what `snapshot` returned."""
         self.generator.setstate((3, tuple(snapshot["generator"]), None))
         self.num_created = snapshot["num_created"]
         self.num_over = snapshot["num_over"]

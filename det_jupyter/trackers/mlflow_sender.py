@@ -4,9 +4,10 @@ MLflow's databases ignore a point of a metric that they already have; its other 
 point again. So a process reads the last step of each metric back before it first uses a run, and
 sends only later ones. It looks for a run by its tag before it creates one.
 
-    the run of a trial what is sent exists what is new is in MLflow's trash nothing; when it is
-    restored, all that is new since does not exist any more all points from the beginning, to a new
-    run
+    the run of a trial       what is sent
+    exists                   what is new
+    is in MLflow's trash     nothing; when it is restored, all that is new since
+    does not exist any more  all points from the beginning, to a new run
 """
 
 from __future__ import annotations
