@@ -22,8 +22,8 @@ from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import DetError
 
 _SENT_BY_OTHERS = (Signals.SIGKILL, Signals.SIGTERM, Signals.SIGHUP, Signals.SIGINT)
-_LAST_LINES = 10  # lines of output before an error in its record
-_PATIENCE_S = 5.0  # how long the exit handlers of a program that has failed may take
+_LAST_LINES = 10  # lines of output that the record of an error includes
+_PATIENCE_S = 5.0  # time for the exit handlers of a program that has failed
 
 
 class ExitedWith(DetError):
@@ -35,7 +35,7 @@ class ExitedWith(DetError):
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was ended by a signal that others send, or exited with the code of one."""
+        """Whether a signal from another process ended it, also by its exit code."""
         return self.code - 128 in _SENT_BY_OTHERS
 
 
@@ -69,7 +69,7 @@ def describe_exit(name: str, code: int) -> ExitedWith:
 
 
 def _as_signal(code: int) -> str:
-    """Return a hint at the signal in an exit code 128 + N of a shell or launcher; "" if none."""
+    """Return a note on the signal that an exit code 128 + N stands for; "" if for none."""
     is_signal = code - 128 in list(Signals)  # 255 is -1
     return f", as a shell says {_signal(code - 128)}" if is_signal else ""
 
@@ -80,7 +80,7 @@ def _signal(number: int) -> str:
 
 
 def explain(names: CodeNames, error: BaseException, code: CodeType | None = None) -> Explanation:
-    """Return the text of the error; only its type if its own methods raise."""
+    """Return the explanation of an error; only its type if its own methods raise."""
     explanation = failures.explain(names, error, code)
     # Python prints no traceback for sys.exit either.
     return replace(explanation, traceback="") if isinstance(error, ExitedWith) else explanation
@@ -89,7 +89,7 @@ def explain(names: CodeNames, error: BaseException, code: CodeType | None = None
 def make_failure(
     spec: RankSpec, error: BaseException, explanation: Explanation, *, trained: int, printed: str
 ) -> RankFailure:
-    """Return the record of a failure. Waits a moment if another rank has caused it."""
+    """Return the record of a failure; wait a moment first if another rank has caused it."""
     message, was_killed = explanation.error, False
     if isinstance(error, ExitedWith):
         message, was_killed = _with_last_line(message, printed), error.was_killed
@@ -105,13 +105,13 @@ def make_failure(
 
 
 def _with_last_line(message: str, output: str) -> str:
-    """Return the message with the last line of the output, which often has the cause."""
+    """Return the message with the last line of the output, which often contains the cause."""
     line = last_lines(output, 1, most=300).strip()
     return message if not line or line in message else f"{message}; it printed at last: {line}"
 
 
 def _last_printed(output: str, explanation: Explanation) -> str:
-    """Return the last lines of the output, if the explanation lacks them."""
+    """Return the last lines of the output, unless the explanation contains them."""
     text = last_lines(output, _LAST_LINES, most=300)
     if not text.strip() or text in explanation.printed:
         return ""
@@ -125,14 +125,14 @@ def finish_python() -> None:
 
 
 def leave_copy(error: BaseException | None) -> NoReturn:
-    """Exit from a process that the program has forked itself (`os.fork`), as Python would."""
+    """Exit from a process that the program itself has forked (`os.fork`), as Python would."""
     code = 0
     if isinstance(error, ExitedWith):
         code = error.code
     elif error is not None:
         code = 1
         sys.excepthook(type(error), error, error.__traceback__)
-    if error is not None:  # without an error `finish_python` has called them
+    if error is not None:  # without an error, `finish_python` has called the handlers
         atexit._run_exitfuncs()
     with suppress(OSError):
         sys.stdout.flush()

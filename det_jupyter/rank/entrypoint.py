@@ -39,7 +39,7 @@ def load_entrypoint(
         work_dir: The folder that ranks work in; its modules take precedence over others.
 
     Raises:
-        ConfigError: There is no such module or name, it cannot be read, or it is no class or
+        ConfigError: There is no such module or name, it cannot be loaded, or it is not a class or
             function that ranks can use.
     """
     if isinstance(entrypoint, Captured):
@@ -47,18 +47,18 @@ def load_entrypoint(
             put_first(work_dir)
         return load_capsule(capsule, blobs, code_dir)
     put_first(work_dir)
-    sys.modules["__main__"] = ModuleType("__main__")  # instead of ours
+    sys.modules["__main__"] = ModuleType("__main__")  # the user's `__main__` instead of ours
     return find_in_module(entrypoint, work_dir)
 
 
 def put_first(folder: Path) -> None:
     """Put a folder, then those of PYTHONPATH, at the front of `sys.path`, as Python does.
 
-    The fork server has imported modules that a fresh Python would import from the folder: modules
-    of the standard library with a name that is in the folder are removed from `sys.modules`.
+    Modules of the standard library that the fork server has imported, and that the folder has too,
+    are removed from `sys.modules`: a fresh Python would import them from the folder.
 
     Raises:
-        ConfigError: A module there has the name of an installed package that is in use.
+        ConfigError: A module in the folder has the name of an installed package that is in use.
     """
     # This process was forked: the configuration's PYTHONPATH is not in its sys.path yet.
     given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]

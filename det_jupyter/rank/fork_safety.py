@@ -1,11 +1,11 @@
-"""Checks of the fork server: whether a fork of this process would work, and whether with CUDA.
+"""Checks of the fork server: is a fork of this process safe, and can the child use CUDA?
 
-A forked process has one thread, and no state of the CUDA driver. If the parent has more of either,
-the child hangs or fails later.
+A forked process has one thread, and no state of the CUDA driver. If its parent has other threads,
+or such a state, the child hangs or fails later.
 
-Python 3.12 and later warn of that at each `os.fork()` of a process with several threads. A rank
-always has several, which only wait: its kernel's and the one that watches its agent. Its program
-is warned if it would be warned outside of a rank, because it has started a thread itself.
+Python 3.12 and later warn at each `os.fork()` of a process with several threads. A rank always has
+several threads that only wait: the kernel's, and the one that watches the agent. So the warning is
+shown only if the program itself has started a thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from det_jupyter.contract.host.own_threads import own_thread_ids
 
 _TASKS = "/proc/self/task"
-_OF_ZMQ = "ZMQbg/"  # how the names of its threads begin
+_OF_ZMQ = "ZMQbg/"  # beginning of the names of ZeroMQ's threads
 _WARNING = r"This process \(pid=\d+\) is multi-threaded, use of \w+\(\) may lead to deadlocks"
 _IGNORED = ("ignore", re.compile(_WARNING, re.IGNORECASE), DeprecationWarning, None, 0)
 
@@ -47,7 +47,7 @@ def why_unsafe() -> str:
 def why_cuda_unusable() -> str:
     """Return why a forked process could not use CUDA; "" if it can.
 
-    Only a forked process can find out, so this forks one, which takes a few ms.
+    This is tested in a forked process, which takes a few ms.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -71,14 +71,14 @@ def why_cuda_unusable() -> str:
 def torch_cuda_version() -> str | None:
     """Return the version of CUDA or HIP that torch was built for; initialises neither."""
     torch = sys.modules.get("torch")
-    if torch is None:  # on macOS, which has neither
+    if torch is None:  # on macOS, where torch has neither
         return None
     version: str | None = torch.version.cuda or torch.version.hip
     return version
 
 
 def warn_of_users_threads() -> None:
-    """Let Python warn of threads at a fork only if one of them is the user's."""
+    """Make Python warn of threads at a fork only if one of them is the user's."""
     if sys.version_info >= (3, 12):
         os.register_at_fork(before=_choose_warning)
 
@@ -103,7 +103,7 @@ def _has_users_threads() -> bool:
 
 
 def _threads() -> dict[int, str]:
-    """Return the names of all threads by their id, also of those that Python did not start."""
+    """Return the names of all threads by id, including threads that Python did not start."""
     if not os.path.isdir(_TASKS):
         return {thread.native_id or 0: thread.name for thread in threading.enumerate()}
     names = {}

@@ -9,8 +9,8 @@ Signals, standard streams and `__main__` belong to the trainer. Before each exec
 namespace gets the trial's present variables. Cells run between two bytecodes of the trainer, so
 without clients the kernel costs the training nothing.
 
-A rank is no notebook: what it prints goes to a log. Libraries that look for a kernel to draw
-progress as a widget do not find one (tqdm, transformers).
+A rank is not a notebook: its output goes to a log. Libraries that draw progress as a widget if
+they find a kernel (tqdm, transformers) do not find one.
 
 It is IPython's kernel, without the parts that would change the process. This module imports all
 that a kernel needs, so that its thread imports nothing. A data loader may fork a worker at any
@@ -66,7 +66,7 @@ for _late in ("IPython.core.completerlib", "IPython.core.oinspect", "tornado.pla
 
 
 class _NoExits:
-    """Replaces `atexit` for the kernel: at exit nothing may wait for the kernel's thread."""
+    """Replaces `atexit` for the kernel: the exit of the process must not wait for its thread."""
 
     register = unregister = staticmethod(lambda *arguments: None)
 
@@ -79,7 +79,7 @@ _RUN_CODE = ZMQInteractiveShell.run_code.__code__  # the frame that runs a cell
 
 class _GuestConfig(Config):
     def __contains__(self, key: object) -> bool:
-        """Return False for the section in which libraries look whether this is a notebook."""
+        """Return False for the configuration section by which libraries detect a notebook."""
         return key != "IPKernelApp" and super().__contains__(key)
 
 
@@ -151,10 +151,10 @@ def _interrupt_cell(thread: threading.Thread) -> None:
 
 
 class _GuestIOPubThread(IOPubThread):
-    """Sends the output of cells, but not that of processes that cells fork.
+    """Sends the output of cells, but not the output of processes that cells fork.
 
-    For those ipykernel opens a TCP port, and prints whatever other users of the computer send to
-    it into the rank's output, in any size, as a "Bad pipe message".
+    For the latter ipykernel opens a TCP port. It prints any data that other users of the computer
+    send to this port into the rank's output, as a "Bad pipe message".
     """
 
     def _setup_pipe_in(self) -> None:
@@ -205,7 +205,7 @@ class _GuestApp(IPKernelApp):
         super().init_iopub(*args)  # type: ignore[no-untyped-call]
 
     def init_io(self) -> None:
-        """Capture what this thread prints. The descriptors stay the rank's output."""
+        """Capture the output of this thread. The file descriptors stay the rank's output."""
         _split_streams(
             lambda name: OutStream(self.session, self.iopub_thread, name, watchfd=False)
         )
@@ -221,7 +221,7 @@ class _GuestApp(IPKernelApp):
         logging.getLogger(type(self).__name__).setLevel(logging.ERROR)
 
     def _leave_alone(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: this would change the process, or is for the user's own sessions."""
+        """Do nothing: the original changes the process, or is for the user's own sessions."""
 
     init_signal = _leave_alone  # only possible in the main thread
     init_poller = _leave_alone  # ends the process with its notebook server
@@ -265,7 +265,7 @@ class RankKernel:
 
     Args:
         connection_file: Written when the kernel starts.
-        sockets: Prefix of the paths of the five IPC sockets; has to be short.
+        sockets: Prefix of the paths of the five IPC sockets, which have to be short.
     """
 
     def __init__(self, connection_file: Path, sockets: str, namespace: Namespace) -> None:

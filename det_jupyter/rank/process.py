@@ -5,7 +5,7 @@ rank that was started afresh (__main__.py). It sets:
 
     process group              its own, so that its data-loader workers are killed with it
     death with the parent      at once on Linux; elsewhere by `watch_lifeline`
-    umask                      that of the process that submitted the trial
+    umask                      as in the process that submitted the trial
     environment                the user's variables, torchrun's, and only this gang's devices
     stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
 
@@ -105,7 +105,7 @@ def _device_variables(plan: GangPlan, place: RankPlace) -> dict[str, str]:
 
 
 class _Output(FileIO):
-    """A descriptor of the rank's output; while the disk is full, what prints waits."""
+    """A descriptor of the rank's output; while the disk is full, writes wait."""
 
     def __init__(self, descriptor: int, gate: RoomGate) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -145,7 +145,7 @@ def _redirect_streams(folder: RunDir, rank: int) -> None:
 
 
 def prepare_python(spec: RankSpec) -> None:
-    """Set what the interpreter of a rank does with crashes, SIGINT, temporary files, `display`."""
+    """Configure crashes, SIGINT, temporary files and `display` in the interpreter of a rank."""
     faulthandler.enable()
     warn_of_users_threads()
     signal.signal(signal.SIGINT, _stay)

@@ -78,7 +78,7 @@ def run_rank(spec: RankSpec) -> NoReturn:
 
 
 class Rank:
-    """One rank: the state of its process while it trains, also needed to report its failure."""
+    """One rank: the state of its process while it trains, and for the report of its failure."""
 
     def __init__(self, spec: RankSpec) -> None:
         self.spec = spec
@@ -89,7 +89,8 @@ class Rank:
         self.workplace = spec.plan.workplace(self.folder)
         self.names = self._names({})
         self.device = rendezvous.choose_device(spec.plan, spec.place)
-        # All have: trial, steps_completed, trained (steps in this run), live() (kernel variables).
+        # All of these have: trial, steps_completed, trained (steps in this run), live() (kernel
+        # variables).
         self.work: pytorch.TrialRun | FunctionRun | ProgramRun | CommandRun | None = None
         self._num_notices = 0
 

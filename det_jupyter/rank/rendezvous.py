@@ -45,8 +45,8 @@ _PAUSES_S = (0.0001, 0.005)  # first and longest: [m] a look at the file takes 0
 class PromptStore(Store):
     """A `FileStore` whose `wait` returns within 0.1 ms after another rank has written.
 
-    torch's own polls every 10 ms, and two groups are created before the first step. Only for gloo:
-    NCCL uses its store in threads that must not wait for the interpreter.
+    torch's own `wait` polls every 10 ms, and two groups are created before the first step. Only
+    for gloo: NCCL uses its store in threads that must not wait for the interpreter.
 
     Args:
         path: The file; the first rank creates it.
@@ -195,7 +195,7 @@ def _open_tcp_store(port_file: Path, *, is_chief: bool) -> Store:
     """Return the store of a gang on several computers, served by its chief.
 
     Args:
-        port_file: Its loopback port: of the chief's store, or of this computer's agent.
+        port_file: File with the loopback port of the chief's store, or of this computer's agent.
 
     Raises:
         WaitTimeout: The file does not exist in time.

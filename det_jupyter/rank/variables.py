@@ -9,7 +9,7 @@
       DET_SLOT_TYPE                    kind of the first: cuda or cpu
     DET_EXPERIMENT_CONFIG,             JSON; left out, with a notice, if longer than a variable
       DET_HPARAMS                      may be
-    DET_LATEST_CHECKPOINT              uuid; not there at the beginning of a trial
+    DET_LATEST_CHECKPOINT              uuid; not set at the beginning of a trial
     DET_STEPS_COMPLETED                of that checkpoint, or 0
     DET_MASTER                         the master's address when the rank was started
     DET_CHIEF_IP, DET_USER,            the address of rank 0, the user's name, the current folder
@@ -18,7 +18,7 @@
     USE_TORCH_DISTRIBUTED,             as Determined's launchers set them
       USE_DEEPSPEED
 
-Of what Determined has, these are left out: DET_SESSION_TOKEN and DET_USER_TOKEN (scripts print
+These variables of Determined are left out: DET_SESSION_TOKEN and DET_USER_TOKEN (scripts print
 their environment; our client finds the master by itself), DET_CLUSTER_ID, DET_CONTAINER_ID,
 DET_RESOURCES_ID, DET_RESOURCES_TYPE, DET_MASTER_CERT_FILE, DET_MASTER_CERT_NAME and DET_USE_TLS
 (ranks see no cluster, container or certificate), PDSH_SSH_ARGS and DET_DEEPSPEED_HOSTFILE_PATH
@@ -51,12 +51,12 @@ from det_jupyter.contract.host.rundir import (
 from det_jupyter.contract.messages import MasterInfo, RankSpec
 from det_jupyter.contract.values.entrypoints import Captured, Imported, Program
 
-MAX_BYTES = 128 * 1024 - 1  # bytes of NAME=value; Linux starts no program with a longer one
+MAX_BYTES = 128 * 1024 - 1  # of NAME=value; Linux refuses to start a program with a longer one
 _OF_A_RANK = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 def script_variables(spec: RankSpec) -> dict[str, str]:
-    """Return the variables of a rank besides those of all ranks; empty for captured code."""
+    """Return the variables that ranks of scripts have in addition; empty for captured code."""
     entrypoint = spec.plan.entrypoint
     if isinstance(entrypoint, Captured):
         return {}

@@ -1,4 +1,4 @@
-"""What a rank runs if its entrypoint is no trial class: a function, a program or a command.
+"""The work of a rank whose entrypoint is not a trial class: a function, a program or a command.
 
 A function of the notebook is called by every rank of the gang, and gets its context from
 `core.init()`. Its reports have the steps completed; the first one starts the rank's kernel. When
@@ -12,7 +12,7 @@ A Python program is run as `__main__` of this process, as `python` would run it,
     python3 -m package.module       sys.path[0] the current folder
 
 torch and its dependencies are imported already, so a module of the context directory with the name
-of such a package would not be imported. It is refused (entrypoint.py).
+of such a package would not be imported. Such a module is refused (entrypoint.py).
 
 Any other command is a child process with this process's output, folder and environment. Signals
 such as SIGTERM are sent on to it. It is in this rank's process group, so it is killed with the
@@ -93,7 +93,7 @@ class FunctionRun:
         if self._context.preempt.is_acknowledged:
             return early or "preempted"
         searcher = self._context.searcher
-        while searcher.was_extended():  # the function decides when it is done
+        while searcher.was_extended():  # the function itself decides when it ends
             pass
         if early is None:
             searcher.report_reached(self.steps_completed)
@@ -153,11 +153,11 @@ class ProgramRun(ProcessRun):
         self._program = program
 
     def run(self) -> None:
-        """Run it to its end, exit handlers included.
+        """Run the program to its end, including its exit handlers.
 
         Raises:
-            ExitedWith: It called `sys.exit` with an exit code.
-            BaseException: What it has raised.
+            ExitedWith: The program called `sys.exit` with an exit code.
+            BaseException: Any error that the program raised.
         """
         name = f"python -m {self._program.target}" if self._program.is_module else ""
         try:
@@ -172,7 +172,8 @@ class ProgramRun(ProcessRun):
         main = ModuleType("__main__")
         vars(main).update({"__builtins__": builtins, "__annotations__": {}})
         sys.modules["__main__"] = main
-        # Those of the fork server: with them the program's `logging.basicConfig` would do nothing.
+        # The fork server's handlers: with them the program's `logging.basicConfig` would do
+        # nothing.
         logging.root.handlers.clear()
         logging.root.setLevel(logging.WARNING)
         _draw_seeds()
@@ -233,11 +234,11 @@ class CommandRun(ProcessRun):
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self) -> None:
-        """Run it to its end.
+        """Run the command to its end.
 
         Raises:
-            ConfigError: It cannot be started.
-            ExitedWith: It ended with an exit code, or by a signal.
+            ConfigError: The command cannot be started.
+            ExitedWith: The command ended with an exit code, or by a signal.
         """
         try:
             self._child = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)

@@ -9,7 +9,7 @@ Rules:
  1. It has one thread and never initialises CUDA. Both are checked before each gang; otherwise it
     refuses to fork (fork_safety.py). A module that checks whether CUDA is available breaks forks
     too if torch calls the driver for that; with an environment variable, torch calls NVML instead.
- 2. It imports no code of the user: every rank starts from the same state.
+ 2. It imports no code of the user, so that every rank starts from the same state.
  3. When a rank ends, its process group is killed before the rank is reaped, because until then no
     other process can get the pid.
 
@@ -197,7 +197,8 @@ class ForkServer:
         allocation_id = request.gang.plan.allocation_id
         pids: list[int] = []
         try:
-            # If this process was stopped for long, the agent does not wait for it any more.
+            # The request has expired if this process was stopped for long: the agent has stopped
+            # waiting.
             is_late = time.monotonic() > request.until
             reason = "the request is too old" if is_late else why_unsafe()
             if not reason:
@@ -235,7 +236,7 @@ class ForkServer:
         finally:
             try:
                 _flush_streams()
-            finally:  # a rank never returns: it would go on as a copy of this server
+            finally:  # a rank must not return: it would continue as a copy of this server
                 os._exit(1)
 
     def _reap(self) -> None:

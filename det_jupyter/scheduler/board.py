@@ -4,15 +4,16 @@
        whose slots the greatest share is free (worst fit), then the lowest id.
     2. A gang for which no agent is large enough takes whole idle agents of one kind and one size
        that divides what it needs; the largest such size of which there are enough.
-    3. Where the pool allows it, else idle agents of one kind and several sizes, the largest first;
-       it never tries again with fewer of the large ones.
+    3. Otherwise, where the pool allows it, idle agents of one kind and several sizes, the largest
+       first; combinations with fewer of the large ones are not tried.
 
-Of agents that cannot reach each other, those that are cut off from the most are left out.
+Of agents that cannot reach each other, those that are cut off from the most others are left out.
 Kinds are never mixed. Blocked and closed agents are no candidates. A gang without slots goes to
 any open agent that has a place left for one.
 
 Prior art: the fits of Determined AI's resource pools. Two deviations: ties go to the lowest id,
-not to a hash; and a gang that an agent is large enough for waits for it instead of taking several.
+not to a hash; and a gang that fits into one idle agent waits for one agent instead of taking
+several.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Section = tuple[int, str]  # agents of one size and one kind: negative size, kin
 
 @dataclass(slots=True)
 class Seats:
-    """One agent in a pass.
+    """One agent during a pass.
 
     Args:
         agent: What it offers.
@@ -59,7 +60,7 @@ class Seats:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no gang holds any of its slots, those not given out included."""
+        """Whether no gang holds any of its slots, including those that are not given out."""
         return not any(gang.request.slots for gang in self.gangs.values())
 
     def count(self) -> None:
@@ -105,7 +106,7 @@ class Board:
         return here
 
     def held(self, group: int) -> int:
-        """Return the slots that a group holds, those of gangs that leave included."""
+        """Return the number of slots that a group holds, including those of leaving gangs."""
         return self._held.get(group, 0)
 
     def priority(self, gang: Running) -> int:
@@ -131,7 +132,7 @@ class Board:
         return given
 
     def stayers(self, seats: Seats, priority: int) -> list[Running]:
-        """Return gangs that stay on an agent and have a greater priority number, by id."""
+        """Return the gangs on an agent that stay and have a greater priority number, by id."""
         return [
             gang
             for _, gang in sorted(seats.gangs.items())
@@ -139,9 +140,10 @@ class Board:
         ]
 
     def free_without(self, seats: Seats, priority: int) -> int:
-        """Return the slots free without leaving gangs and those above this priority number.
+        """Return the number of free slots once gangs have left.
 
-        `NO_PRIORITY`: only without the gangs that are leaving anyway.
+        These are the gangs that are leaving, and those with a greater priority number; with
+        `NO_PRIORITY` only those that are leaving.
         """
         if priority == NO_PRIORITY:
             return seats.coming
@@ -159,9 +161,9 @@ class Board:
         """Return candidates that are idle once gangs have left, and their free slots.
 
         Args:
-            shape: Of the gang that the agents are for.
+            shape: The shape of the gang that needs agents.
             closed: Agents that are no candidates.
-            priority: Gangs above this number leave too, besides those that are leaving.
+            priority: Gangs with a greater priority number leave too.
         """
         return [
             (len(seats.free), seats)
@@ -195,7 +197,7 @@ class Board:
         return None if wholes is None else tuple(AgentPart(s.id, s.free) for s in wholes)
 
     def _find_aux(self, shape: Shape) -> tuple[AgentPart, ...] | None:
-        """Return the agent with the fewest places left (best fit) or the most."""
+        """Return a place on the agent with the fewest places left (best fit) or the most."""
         sign = 1 if self.rules.fitting is Fitting.BEST else -1
         most = self.rules.max_aux_per_agent
         left = [
@@ -222,8 +224,9 @@ class Board:
         """Return agents that together are exactly as large as a gang.
 
         Args:
-            shape: Of the gang.
-            levels: The agents to choose from; those with the highest numbers are taken.
+            shape: The shape of the gang.
+            levels: Agents to choose from, each with a number; those with the highest numbers are
+                taken.
         """
         return wholes_among(shape, in_sections(levels), self.rules)
 
@@ -247,9 +250,9 @@ def in_sections(levels: Iterable[tuple[int, Seats]]) -> Sections:
 
 
 def _leave_out_cut_off(some: list[tuple[int, Seats]]) -> None:
-    """Remove agents, of those with the most cuts the last one first, until all reach each other.
+    """Remove the last agent with the most cuts, repeatedly, until all can reach each other.
 
-    More than necessary may be removed: the least number is that of a minimum vertex cover.
+    More agents than necessary may be removed: the least number is a minimum vertex cover.
     """
     while any(seats.agent.cut_from for _, seats in some):
         names = {seats.id for _, seats in some}

@@ -43,10 +43,10 @@ LOOKED_AT = 32  # requests that keep agents or preempt in one pass
 
 
 class PassFailed(Exception):
-    """A pass raised.
+    """An error in a pass of the scheduler.
 
     Attributes:
-        request_id: The request that it looked at; "": none.
+        request_id: The request that the pass was handling; "": none.
     """
 
     def __init__(self, request_id: str) -> None:
@@ -67,7 +67,7 @@ def decide(snapshot: Snapshot, now: float) -> Decisions:
         now: UTC seconds.
 
     Raises:
-        PassFailed: From what a pass raised.
+        PassFailed: A pass raised an error, which is its cause.
     """
     starts: list[Placement] = []
     preemptions: list[Preemption] = []
@@ -106,7 +106,7 @@ class Pass:
         preemptions: Gangs that are asked to leave.
         promises: Promises that are made or end, by request.
         kept: The agents kept for requests that wait.
-        looking_at: The current request: the one at fault, should the pass raise.
+        looking_at: The current request, which is at fault if the pass raises an error.
     """
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
@@ -119,11 +119,12 @@ class Pass:
         self._now = now
         self._board = Board(snapshot)
         self.kept = Reservations(self._board, snapshot.promised)
-        self._is_cut = False  # ended early, because promises changed
+        self._is_cut = False  # the pass ended early, because promises changed
         self._num_keepers = 0
-        self._wanted: dict[int, int] = {}  # slots that groups keep agents for
-        self._no_room: dict[Shape, int] = {}  # shapes that fit nowhere, up to this priority
-        self._passed: dict[Shape, float] = {}  # shapes not tried again, up to this priority
+        self._wanted: dict[int, int] = {}  # by group: number of slots for which it keeps agents
+        self._no_room: dict[Shape, int] = {}  # by shape that fits nowhere: up to which priority
+        # By shape that is not tried again: up to which priority.
+        self._passed: dict[Shape, float] = {}
         self._has_order = self._rules.policy is Policy.PRIORITY
         self._has_backfill = self._rules.preemption and self._has_order
 
@@ -134,7 +135,7 @@ class Pass:
 
     @property
     def _starts_reorder(self) -> bool:
-        """Whether the starts change the order of those that wait, or what groups may preempt."""
+        """Return whether the starts change the order of the queue, or what groups may preempt."""
         match self._rules.policy:
             case Policy.PRIORITY:
                 return False

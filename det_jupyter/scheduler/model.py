@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Policy(StrEnum):
-    """Order of the queue."""
+    """The order in which waiting requests are served."""
 
     PRIORITY = "priority"
     FAIR_SHARE = "fair_share"
@@ -27,7 +27,7 @@ class Policy(StrEnum):
 
 
 class Fitting(StrEnum):
-    """Which of the agents where a gang fits gets it: the fullest, or the emptiest."""
+    """Which agent gets a gang that fits on several: the fullest, or the emptiest."""
 
     BEST = "best"
     WORST = "worst"
@@ -39,13 +39,13 @@ class PoolRules:
 
     Args:
         policy: Order of the queue.
-        preemption: Whether a more urgent gang may have less urgent ones asked to leave (priority),
-            or one with less than its share those with more (fair share).
+        preemption: Whether gangs are asked to leave for others: less urgent ones for a more urgent
+            one (priority), or those of groups with a greater share (fair share).
         fitting: Which agent gets a gang that fits on several.
         allow_heterogeneous_fits: Whether a gang may span agents with different numbers of slots.
         max_aux_per_agent: How many gangs without slots an agent carries.
         reservation_depth: Number of waiting gangs that have agents kept for them at a time (Maui's
-            RESERVATIONDEPTH). Those behind may still have others leave, if preemption is on.
+            RESERVATIONDEPTH). Those behind may still preempt, if preemption is on.
     """
 
     policy: Policy = Policy.PRIORITY
@@ -63,9 +63,9 @@ class Group:
     Args:
         id: Its number.
         priority: 1 to 99, lower is more urgent.
-        weight: Its part of the slots in fair share, relative to the other groups; above 0.
+        weight: Its weight in fair share, relative to the other groups; above 0.
         max_slots: The most slots that its gangs may hold together.
-        position: Order among the groups of its priority: its number, unless it was moved.
+        position: Sorts the groups of one priority: the group's number, unless it was moved.
     """
 
     id: int
@@ -107,7 +107,7 @@ class Request:
 
     @cached_property
     def shape(self) -> Shape:
-        """What decides where it fits; requests of one shape fit on the same agents."""
+        """The properties that decide where it fits; requests of one shape fit equally."""
         return Shape(self.slots, self.is_single_agent and self.slots > 1, self.blocked)
 
 
@@ -118,8 +118,9 @@ class AgentSlots:
     Args:
         id: Its name.
         kind: Kind of its devices; a gang never mixes kinds.
-        slots: Ids of the slots that may be given out, whether they are held now or not. What is
-            disabled, draining or used by other processes is not among them; its gang stays there.
+        slots: Ids of the slots that may be given out, whether they are held now or not. Slots that
+            are disabled, draining or used by other processes are not among them; gangs on those
+            slots stay.
         is_open: Whether gangs without slots may start here.
         cut_from: Agents that it cannot reach: no gang is on both.
     """

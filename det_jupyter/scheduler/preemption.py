@@ -3,7 +3,7 @@
 By priority, those that cost least:
 
     cost of a gang  = its slots · the seconds since it got them: the work that could be lost
-    cost of a way   = the sum over its gangs; a way has no gang that is not needed
+    cost of a way   = the sum over its gangs: a set of gangs that make room if all of them leave
 
 For a request that fits on one agent, each agent where less urgent gangs hold enough slots has a
 cheapest set of gangs (a knapsack, small because an agent has few slots); the cheapest of these
@@ -50,18 +50,18 @@ class Way:
 
 
 def cost_of(gang: Running, now: float) -> float:
-    """Return the slot-seconds that are lost at most when a gang leaves."""
+    """Return the most slot-seconds of work that can be lost when a gang leaves."""
     return gang.request.slots * max(0.0, now - gang.since)
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a request needs that fits nowhere.
+    """The needs of a request that fits nowhere.
 
     Args:
         board: The agents.
         kept: Agents kept for requests ahead.
-        shape: Of the request.
+        shape: The request's shape.
         now: UTC seconds.
     """
 
@@ -71,11 +71,11 @@ class Room:
     now: float
 
     def could_use(self, seats: Seats) -> bool:
-        """Return whether the request could start there at all."""
+        """Return whether the request could start on the agent at all."""
         return seats.id not in self.shape.blocked and not self.kept.is_barred(seats.id)
 
     def missing(self, seats: Seats) -> int:
-        """Return how many slots the request lacks there once leaving gangs have left."""
+        """Return how many slots the request lacks on the agent once leaving gangs have left."""
         return self.shape.slots - self.kept.coming(seats.id)
 
 
@@ -186,14 +186,14 @@ def _cheapest_wholes(room: Room, agents: list[Seats], num: int) -> tuple[Cost, W
 
 @dataclass(slots=True)
 class Exchange:
-    """In fair share: a group that needs slots, beside groups that hold more than it.
+    """In fair share: a group that needs slots, and the groups with a greater share.
 
     Args:
-        room: What its request needs.
+        room: The needs of its request.
         taker: The group.
-        limit: The taker's share afterwards: its slots, those of this request and of its requests
-            ahead of this one, per weight. No group gives below that, so that a preempted gang
-            does not queue ahead of the taker.
+        limit: The taker's share after the exchange: the slots that it holds and those of its
+            requests up to this one, divided by its weight. No giver's share falls below it, so
+            that a preempted gang does not queue ahead of the taker.
     """
 
     room: Room
@@ -214,11 +214,11 @@ class Exchange:
         return self._clear_wholes() if spans else self._clear_one()
 
     def _may_give(self, gang: Running, level: Mapping[int, int]) -> bool:
-        """Return whether it is fairer that this gang leaves.
+        """Return whether the result is fairer if this gang leaves.
 
         Args:
             gang: The gang.
-            level: Slots that each group would hold before the gang leaves.
+            level: Number of slots that each group would hold before the gang leaves.
         """
         group = self.room.board.groups[gang.request.group]
         most = level[group.id] - self.limit * group.weight + ROUNDING

@@ -6,7 +6,7 @@ smaller ones start elsewhere, and none of these delays it. There are two ways to
 
     firmly   gangs that are leaving will make room: no other gang starts there
     loosely  no room is in sight: strictly less urgent gangs may use the free slots meanwhile;
-             they are asked to leave once they are all that is in the way
+             they are asked to leave once only they are in the way
 
 One agent may make room for several requests in turn: `spare` counts the slots left over.
 
@@ -17,7 +17,7 @@ preempted gang could come back as backfill, or an equal could start there, and m
 have to leave for the same request. Precedence on promised agents:
 
     strictly more urgent requests  as if there were no promise, where they fit nowhere else
-    equals further ahead           start there if they fit at once and nowhere else; never wait
+    equals further ahead           start there if they fit at once and nowhere else; no waiting
     the request with the promise   keeps them from the first request of its priority on
     all requests behind it         not at all
 
@@ -51,7 +51,8 @@ class Reservations:
         self.spare: dict[str, int] = {}
         self.by_request: dict[str, tuple[str, ...]] = {}
         self.behind: set[str] = set()  # kept only for requests with a promise further behind
-        self.least_loose: int | None = None  # least priority that keeps an agent with free slots
+        # Least priority of a request that keeps an agent with free slots.
+        self.least_loose: int | None = None
         self._board = board
         self._to_keep = list(promised)  # promises of requests that the pass has not reached yet
         self._lent: set[str] = set()  # promised agents that more urgent requests keep loosely
@@ -69,7 +70,7 @@ class Reservations:
         """Keep agents where no room is in sight yet."""
         for agent_id in agents:
             if agent_id in self.behind:
-                self.behind.remove(agent_id)  # only a promise kept it from this request
+                self.behind.remove(agent_id)  # only a promise kept the agent from this request
                 del self.spare[agent_id]
                 continue
             self.agents[agent_id] = priority
@@ -80,7 +81,7 @@ class Reservations:
     def add_spare(self, gained: Mapping[str, int]) -> None:
         """Add slots that gangs will give back to the slots left over on kept agents.
 
-        Called after gangs were asked to leave: the requests further ahead start without these.
+        Called after gangs were asked to leave: requests further ahead start without these slots.
 
         Args:
             gained: The number of slots by agent.
@@ -90,7 +91,7 @@ class Reservations:
                 self.spare[agent_id] += slots
 
     def coming(self, agent_id: str) -> int:
-        """Return the slots that one more request could have there once leaving gangs have left."""
+        """Return the slots left for one more request on an agent once leaving gangs have left."""
         if agent_id not in self.agents:
             return self._board.seats[agent_id].coming
         return self.spare.get(agent_id, 0)
@@ -100,7 +101,7 @@ class Reservations:
         return agent_id in self.agents and agent_id not in self.spare
 
     def closed_to_all(self) -> Closed:
-        """Return agents that are only used by requests that fit nowhere else."""
+        """Return the agents that are used only by requests that fit nowhere else."""
         to_keep = {agent_id for one in self._to_keep for agent_id in one.promised}
         return self.agents.keys() | to_keep if to_keep else self.agents
 
@@ -110,7 +111,7 @@ class Reservations:
         return {name for name, keeper in kept if keeper is None or keeper >= priority}
 
     def find_room(self, shape: Shape) -> list[str] | None:
-        """Return the agents where leaving gangs make room, the tightest fit; None: there are none.
+        """Return the agents where leaving gangs make room, by the tightest fit; None if none do.
 
         Agents promised to requests of less urgent levels are used only if there are no others.
         """
@@ -134,10 +135,10 @@ class Reservations:
         return [min(found)[1]] if found else None
 
     def find_nearest(self, shape: Shape, above: int) -> list[str] | None:
-        """Return the agents, not kept yet, where the fewest slots are missing; None: no fit.
+        """Return the agents, not kept yet, that lack the fewest slots; None if no agents fit.
 
-        Slots of gangs above this priority number count as free, because such gangs may be
-        backfill. Otherwise each backfill that starts here would make another agent the nearest,
+        Slots of gangs with a priority number above `above` count as free, because such gangs may
+        be backfill. Otherwise each backfill that starts here would make another agent the nearest,
         and the request would alternate between agents that gangs were cleared from.
         """
         board = self._board
@@ -187,7 +188,8 @@ class Reservations:
     def _room_for_promised(self, agent_id: str) -> int:
         """Return the slots that are or will be free for a request with a promise."""
         if self.agents.get(agent_id) is not None:
-            return self._board.seats[agent_id].coming  # the keeper can preempt it again
+            # The request with the promise can preempt it again.
+            return self._board.seats[agent_id].coming
         return self.coming(agent_id)
 
     def _keep_promised(self, request: Request) -> None:

@@ -44,11 +44,12 @@ class Snapshot:
     """A pool at one moment.
 
     Args:
-        rules: How it shares its slots.
+        rules: The pool's rules.
         agents: Its agents, by id.
-        groups: The groups of all requests, by number; others may be among them.
+        groups: The groups of all requests, by number; there may be more.
         waiting: The requests that wait, by id.
-        running: The gangs that hold slots, by the id of their request; also on agents that left.
+        running: The gangs that hold slots, by the id of their request, also on agents that have
+            left.
     """
 
     rules: PoolRules = field(default_factory=PoolRules)
@@ -59,7 +60,7 @@ class Snapshot:
 
     @cached_property
     def order(self) -> list[Request]:
-        """The waiting requests, the first one first; `max_slots` does not change a place."""
+        """The waiting requests in order; `max_slots` has no effect on the order."""
         if self.rules.policy is Policy.PRIORITY:
             return [*self.in_order({})]
         keyed = chain.from_iterable(self._with_keys(group_id, {}) for group_id in self._by_group)
@@ -68,12 +69,13 @@ class Snapshot:
     def in_order(
         self, passed: Mapping[Shape, float], groups: Collection[int] | None = None
     ) -> Iterator[Request]:
-        """Yield waiting requests in order, without sorting them all.
+        """Yield waiting requests in order, without sorting all of them.
 
         Args:
-            passed: Shapes to leave out, each up to this priority number (which counts by priority
-                only), except requests with promises. The caller may add to it meanwhile.
-            groups: Of these groups only; None: of all.
+            passed: Shapes to leave out, each up to a priority number (ignored by other policies
+                than priority). Requests with promises are not left out. The caller may add shapes
+                meanwhile.
+            groups: Only requests of these groups; None: of all groups.
         """
         ids = self._by_group if groups is None else groups
         if self.rules.policy is Policy.PRIORITY:
@@ -91,7 +93,7 @@ class Snapshot:
     def _with_keys(
         self, group_id: int, passed: Container[Shape]
     ) -> Iterator[tuple[tuple[float | str, ...], Request]]:
-        """Yield a group's requests, in order, with keys to compare them with other groups'."""
+        """Yield a group's requests in order, with keys to compare them with other groups'."""
         is_fair = self.rules.policy is Policy.FAIR_SHARE
         group, slots = self.groups[group_id], self.held(group_id)
         for turn, request in enumerate(self._by_group[group_id]):
@@ -124,7 +126,7 @@ class Snapshot:
         return self._places[request_id]
 
     def share_with(self, request: Request) -> float:
-        """Return its group's share once it and the group's requests ahead of it have started."""
+        """Return its group's share once it and its group's requests ahead have started."""
         mine = self._by_group[request.group]
         slots = request.slots + sum(
             other.slots for other in mine if _BY_NUMBER(other) < _BY_NUMBER(request)
@@ -149,7 +151,7 @@ class Snapshot:
         return held
 
     def held(self, group: int) -> int:
-        """Return the slots that a group holds, those of gangs that leave included."""
+        """Return the number of slots that a group holds, including those of leaving gangs."""
         return self._held.get(group, 0)
 
     def of_group(self, group: int) -> list[str]:
@@ -198,7 +200,7 @@ def moved_beside(
         anchor: The group beside which it comes.
         groups: All groups, these two among them.
         is_ahead: Whether it comes ahead of the anchor.
-        newest: The greatest number of any group so far; the next ones come behind.
+        newest: The greatest number of any group so far; later groups come behind it.
     """
     others = sorted(
         (one for one in groups if one.priority == anchor.priority and one.id != own.id),
@@ -211,7 +213,7 @@ def moved_beside(
     middle = (low + high) / 2
     if low < middle < high:
         return [replace(moved, position=middle)]
-    # Halved too often: all of this priority get positions apart from one another.
+    # The gap was halved too often: give all groups of this priority new, distant positions.
     positions = [newest + place / len(others) for place in range(len(others))]
     low, high = _gap(positions, place, is_ahead=is_ahead, newest=newest)
     spread = (replace(one, position=at) for one, at in zip(others, positions, strict=True))

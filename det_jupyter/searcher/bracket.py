@@ -7,9 +7,9 @@
 A free place in the bracket goes to the best trial at that moment. After a result:
 
     promote   (the default) The trial rests. If its result brings a trial into the best third of
-              the rung (itself or, as the third has grown, a trial that rests), that trial continues
-              to the next rung. Of equal results the older one is better. If no trial came in, a
-              new trial begins at the lowest rung.
+              the rung (itself or, as the third has grown, a trial that rests), that trial
+              continues to the next rung. Of equal results the older one is better. If no trial
+              came in, a new trial begins at the lowest rung.
     stop      The trial continues at once if it is in the best third of the results so far (the
               first always is); else it is closed, and a new trial begins. Of equal results the
               newer one is better.

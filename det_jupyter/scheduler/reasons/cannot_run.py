@@ -1,6 +1,7 @@
-"""Requests that their pool cannot run as it is: why, in one sentence, and the remedies.
+"""Why a pool cannot run a request as things are, in one sentence; and the remedies.
 
-The text of a remedy that does not start the request at once says that it waits for its turn then.
+If a remedy does not start the request at once, its text adds that the request then waits for its
+turn.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from det_jupyter.scheduler.reasons.wording import (
 
 _THEN = "then it waits for its turn"
 
-Clauses = Sequence[str]  # the last one says what has to change
+Clauses = Sequence[str]  # the last one contains what has to change
 
 
 def why_cannot_run(wait: Wait, holders: Sequence[HolderView]) -> str:
@@ -155,7 +156,7 @@ def _impossible(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
 
 
 def make_possible(wait: Wait) -> list[Remedy]:
-    """Return what would start the request, or at least let it wait for its turn."""
+    """Return remedies that start the request, or at least let it wait for its turn."""
     cause, last = wait.causes[-1], iter(list[Remedy]())
     if cause == "no_agent":
         first = iter([Remedy(verb="add_agent", text="start an agent, or reconnect one")])

@@ -15,7 +15,7 @@ from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change
 from det_jupyter.scheduler.reasons.wording import listed, noun, numbers, one_line, process_text
 
-_IDLE_S = 60.0  # a process that uses its device now and then is not idle
+_IDLE_S = 60.0  # a process that uses its device now and then does not count as idle
 _AGENTS = 16  # most agents that are examined
 
 Test = Callable[[Sequence[AgentSlots]], bool]
@@ -26,7 +26,7 @@ def device_remedies(wait: Wait, test: Test | None = None) -> Iterator[Remedy]:
 
     Args:
         wait: The request and its pool.
-        test: Whether agents that offer this are enough; None: whether it starts then.
+        test: Returns whether these agents are enough; None: whether the request starts on them.
     """
     test = test or (lambda agents: wait.starts(Change(agents=tuple(agents))))
     for find in (_enable, _free, _reset):
@@ -91,7 +91,8 @@ def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
     if found is None:
         return None
     users = {process.pid: process for slot in found for process in withheld.occupied[slot]}
-    # Ending these processes also frees their other devices. A whole agent must not get too large.
+    # Ending these processes also frees their other devices; with those, a whole agent may be too
+    # large for the request.
     freed = [slot for slot in slots if users.keys() >= {p.pid for p in withheld.occupied[slot]}]
     if len(freed) > len(found) and not test(_with_slots(seats, freed)):
         return None
@@ -117,16 +118,16 @@ def _reset(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
 
 
 def _loss(processes: Sequence[DeviceProcess]) -> tuple[int, float]:
-    """Return a key that is small for devices with few processes that were idle for long."""
+    """Return a sort key: small for devices with few processes that have been idle for long."""
     since = [inf if p.idle_since is None else p.idle_since for p in processes]
     return (len(processes), max(since, default=0.0))
 
 
 def _fewest(seats: Seats, slots: Sequence[int], test: Test) -> Sequence[int] | None:
-    """Return the fewest first slots that are enough; None if all of them are not."""
+    """Return the shortest beginning of `slots` that is enough; None if all are not enough."""
     if not slots or not test(_with_slots(seats, slots)):
         return None
-    # More slots are never worse, except for a request of whole agents: checked at the end.
+    # More slots are never worse, except for a request of whole agents, which `_free` checks.
     nums = range(1, len(slots))
     return slots[: 1 + bisect_left(nums, True, key=lambda n: test(_with_slots(seats, slots[:n])))]
 
@@ -140,7 +141,7 @@ def _with_slots(seats: Seats, slots: Collection[int]) -> list[AgentSlots]:
 def _freed(
     wait: Wait, agent_id: str, host: str, slots: Sequence[int], users: Sequence[DeviceProcess]
 ) -> Remedy:
-    """Return the remedy: idle processes may be ended, for the others a user is asked."""
+    """Return the remedy: end the user's idle processes, or ask other users to end theirs."""
     facts = wait.facts
     steps: dict[str, list[str]] = {"shut down": [], "end": []}
     for user in users:

@@ -8,9 +8,9 @@ The rest is assumed to take as long per unit as what was done. The uncertainty s
 progress: at 2 % the end may be twice as far away as estimated, near the end a tenth farther.
 
 The known ends are simulated (`whatif`) in the order in which they are expected, and once more in
-the order of their latest times; each simulation serves all that wait. A
-trial that starts on the way has no known end, so what waits for its slots has no known start. A
-trial that has others ahead of it may start as early as if it were alone in the queue.
+the order of their latest times; each simulation serves all that wait. A trial that starts during
+the simulation has no known end, so a trial that waits for its slots has no known start. The
+earliest start of a trial is computed as if it were alone in the queue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENDS = 32  # most ends that are simulated
 _LEAST_GAINED = 0.02
 _LEAST_SECONDS = 2.0
 _LEAST_DOUBT = 0.1  # least uncertainty, as a fraction of the time left
-_SLACK_S = 1.0  # a last checkpoint, a report on its way
+_SLACK_S = 1.0  # for a last checkpoint, or a report that is late
 
 
 def estimate_end(
@@ -47,9 +47,9 @@ def estimate_end(
 
     Args:
         elapsed_s: Seconds since its first step in this run.
-        fraction: Of its target that is done, 0 to 1.
+        fraction: The part of its target that is done, 0 to 1.
         now: UTC seconds.
-        first_fraction: What had been done at that first step: above 0 when it was resumed.
+        first_fraction: The part that was done at that first step; above 0 if it was resumed.
         may_stop_early: Whether its search may end it before its target.
         basis: What the estimate is computed from, in words.
     """
@@ -69,7 +69,7 @@ def estimate_end(
 
 
 def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
-    """Return when the request starts, and if that is not known, why."""
+    """Return the estimated start of the request; or None, and why it is not known."""
     simulated = _simulate(wait, attrgetter("at")) if wait.is_complete else None
     if simulated is None:
         known = (gang for gang in _in_its_way(wait) if wait.survey.end_of(gang) is not None)
@@ -91,7 +91,7 @@ def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
 
 
 def _simulate(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[float, str] | None:
-    """Return when the request starts if gangs end at these times, and the basis of that."""
+    """Return when the request starts if gangs end at these times, and what that is based on."""
     survey, now = wait.survey, wait.facts.now
     known = [
         (at, gang.request.id, gang, end.basis)
@@ -131,7 +131,7 @@ def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
 
     Args:
         wait: The waiting request.
-        ended: Gangs that are taken as ended.
+        ended: Gangs that count as ended.
     """
     alone = replace(
         wait.pool,

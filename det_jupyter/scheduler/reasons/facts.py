@@ -1,4 +1,4 @@
-"""What reasons need and a snapshot does not have: names, expected ends, withheld slots."""
+"""Facts for reasons that a snapshot does not have: names, expected ends, withheld slots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from det_jupyter.scheduler.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """What an experiment is called, and the notebook it came from."""
+    """The name of an experiment, and the notebook that it was submitted from."""
 
     name: str
     notebook: str | None = None
@@ -22,14 +22,13 @@ class Title:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withheld:
-    """Slots of a connected agent that are not given out, though they exist.
+    """Slots of a connected agent that exist, but are not given out.
 
     Args:
-        disabled: Disabled by hand, also those that a gang still holds (draining).
-        occupied: Used by processes that are not ours: which, by slot. A slot may be both.
-        lost: Whose devices do not work until they are reset, by slot.
-        host: Name of the computer that these are on, or of an agent elsewhere; "": the
-            master's computer.
+        disabled: Slots disabled by hand, including those that a gang still holds (draining).
+        occupied: By slot, the processes that use it and are not ours. A slot may be both.
+        lost: By slot, devices that do not work until they are reset.
+        host: Name of the agent's computer; "": the master's.
     """
 
     disabled: tuple[int, ...] = ()
@@ -39,23 +38,26 @@ class Withheld:
 
     @property
     def disabled_only(self) -> list[int]:
-        """The slots that enabling would make usable."""
+        """Slots that enabling would make usable."""
         return [slot for slot in self.disabled if slot not in {*self.occupied, *self.lost}]
 
     @property
     def occupied_only(self) -> list[int]:
-        """The slots that are unusable only because processes of others use them."""
+        """Slots that are unusable only because other processes use them."""
         return [slot for slot in sorted(self.occupied) if slot not in {*self.disabled, *self.lost}]
 
     @property
     def lost_only(self) -> list[int]:
-        """The slots that are unusable only because their devices do not work."""
+        """Slots that are unusable only because their devices do not work."""
         others = {*self.disabled, *self.occupied}
         return [slot for slot in sorted(self.lost) if slot not in others]
 
 
 class Facts(Protocol):
-    """What the master adds to the snapshots of its pools; its state must not change meanwhile."""
+    """Data that the master adds to the snapshots of its pools.
+
+    The master's state must not change while they are used.
+    """
 
     @property
     def now(self) -> float:
@@ -63,7 +65,7 @@ class Facts(Protocol):
 
     @property
     def zone(self) -> tzinfo | None:
-        """Zone of the times of day in sentences; None: this computer's."""
+        """Time zone of the times of day in sentences; None: this computer's."""
 
     @property
     def pool_name(self) -> str:
@@ -74,34 +76,34 @@ class Facts(Protocol):
         """The user that the master runs as, whose processes may be ended; "": unknown."""
 
     def trial_of(self, request_id: str) -> int:
-        """Return the trial that an allocation is a run of."""
+        """Return the id of the trial that an allocation is a run of."""
 
     def title_of(self, experiment_id: int) -> Title:
-        """Return what an experiment is called."""
+        """Return the title of an experiment."""
 
     def end_of(self, request_id: str) -> Estimate | None:
         """Return when a running gang is expected to release its slots; None: unknown."""
 
     def leaves_by(self, request_id: str) -> float | None:
-        """Return the deadline of a gang that leaves, UTC seconds; None: it is being killed."""
+        """Return the deadline of a leaving gang, UTC seconds; None: it is being killed."""
 
     def may_ask_again(self, experiment_id: int) -> bool:
         """Return whether an experiment's search may still make trials, or promote some."""
 
     def queues_again(self, request_id: str) -> bool:
-        """Return whether the trial of a gang that leaves will queue again."""
+        """Return whether the trial of a leaving gang will queue again."""
 
     def withheld(self) -> Mapping[str, Withheld]:
         """Return the slots that are not given out, by connected agent of the pool."""
 
     def gone(self) -> Sequence[AgentSlots]:
-        """Return the pool's agents that were lost, as they would be if they came back.
+        """Return the pool's agents that have left, with the slots that they would offer.
 
-        An agent of the pool that is named here is taken to offer nothing now.
+        An agent that is also in the pool's snapshot offers nothing now.
         """
 
     def left_at(self, agent_id: str) -> float | None:
-        """Return when an agent in `gone` left, UTC seconds; None: it may be back in a moment."""
+        """Return when an agent in `gone` left, UTC seconds; None: it may return at any moment."""
 
     def other_pools(self) -> Mapping[str, Snapshot]:
-        """Return the other pools by name, in the order in which they are to be offered."""
+        """Return the other pools by name, in the order in which reasons offer them."""

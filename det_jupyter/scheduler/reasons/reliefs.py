@@ -1,11 +1,11 @@
-"""Which ends of gangs start a waiting trial: the fewest that are enough.
+"""Reliefs: the fewest gangs whose end is enough to start a waiting trial.
 
     TRIAL         one trial: its end alone makes room
     SOME          any N trials of an experiment, on one agent
     EXPERIMENT    an experiment has to end or be paused: its next trials would go first
     SLOTS         any N slots of an agent, whichever trials give them back
-    NAMED         just these trials, where it matters which ones end
-    LEAVING       those that were asked to leave already
+    NAMED         these trials, where it matters which ones end
+    LEAVING       the gangs that were asked to leave already
 
 Each is tried (`whatif`). For "any N", several orders of ends are tried; N is the largest number
 that one of them needs.
@@ -24,14 +24,14 @@ from det_jupyter.scheduler.model import Running
 from det_jupyter.scheduler.reasons.wait import Wait
 from det_jupyter.scheduler.reasons.whatif import Change, one_by_one
 
-_TRIES = 8  # gangs, and experiments
-_AGENTS = 2  # where several ends are tried
-_STEPS = 32  # ends
-_NAMED = 4  # trials that are named one by one
+_TRIES = 8  # most gangs, and most experiments, whose end is tried
+_AGENTS = 2  # most agents on which several ends are tried
+_STEPS = 32  # most ends in one order that is tried
+_NAMED = 4  # most trials that are named one by one
 
 
 class Kind(Enum):
-    """Which ends are enough, see the module's docstring."""
+    """The kind of a relief; see the module's docstring."""
 
     LEAVING = auto()
     TRIAL = auto()
@@ -43,16 +43,16 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relief:
-    """Which ends are enough.
+    """Gangs whose end is enough to start the request.
 
     Args:
-        kind: Which ends these are.
+        kind: The kind of relief.
         gangs: The gangs that end; if `num` is smaller, any `num` of them.
-        num: How many of them have to end; 0: it depends on which ones (SLOTS).
+        num: How many of them have to end; 0: it depends on which ones end (SLOTS).
         num_slots: How many slots of `agent_id` have to be given back (SLOTS).
         agent_id: The agent on which they end (SOME, SLOTS).
-        after: Gangs that are leaving already and have to be gone as well.
-        asked: Less urgent gangs that the scheduler asks to leave then.
+        after: Gangs that are leaving already; they have to be gone too.
+        asked: Less urgent gangs that the scheduler then asks to leave.
     """
 
     kind: Kind
@@ -65,14 +65,14 @@ class Relief:
 
     @property
     def group_id(self) -> int | None:
-        """The experiment of all these gangs; None: they are of several, or it does not matter."""
+        """The experiment of all these gangs; None if they are of several or it does not matter."""
         ids = {gang.request.group for gang in self.gangs}
         is_any = self.kind in (Kind.SLOTS, Kind.NAMED)
         return None if is_any or len(ids) > 1 else ids.pop()
 
 
 def find_reliefs(wait: Wait) -> list[Relief]:
-    """Return which ends would start the request, those first that are expected first."""
+    """Return the reliefs that would start the request, those expected first at the front."""
     if not wait.is_complete:
         return []
     gangs = [gang for gang in wait.gangs_on(wait.nearest) if not wait.is_less_urgent(gang)]
@@ -86,7 +86,7 @@ def find_reliefs(wait: Wait) -> list[Relief]:
 
 
 class _Ends:
-    """The ends of gangs that stay, after some that leave have left."""
+    """Searches for reliefs among gangs that stay, once the gangs in `after` have left."""
 
     def __init__(self, wait: Wait, gangs: Sequence[Running], after: tuple[Running, ...]) -> None:
         self.wait = wait
@@ -94,7 +94,8 @@ class _Ends:
         self.after = after
         self.firsts = _in_both_orders(after)
         several = not wait.spans and wait.request.slots > 0
-        self.agents = wait.nearest[:_AGENTS] if several else []  # where several ends may do
+        # Agents on which several ends may be enough.
+        self.agents = wait.nearest[:_AGENTS] if several else []
 
     def find(self) -> list[Relief]:
         found = list(self._trials()) or list(self._some())
@@ -123,7 +124,7 @@ class _Ends:
             yield Relief(kind=kind, gangs=tuple(gangs), num=len(gangs), asked=less)
 
     def _some(self) -> Iterator[Relief]:
-        """Find experiments of which any N trials on one agent are enough."""
+        """Yield reliefs of experiments of which any N trials on one agent are enough."""
         for seats in self.agents:
             for mine in islice(by_group(_holders_on(seats, self.gangs)).values(), _TRIES):
                 if len(mine) > 1 and (nums := self._nums(mine, mine[::-1])):
@@ -131,7 +132,7 @@ class _Ends:
                     yield Relief(kind=Kind.SOME, gangs=gangs, num=num, agent_id=seats.id)
 
     def _any(self) -> Iterator[Relief]:
-        """Find agents of which any N slots are enough, or else certain trials."""
+        """Yield reliefs of agents on which any N slots are enough; else of certain trials."""
         for seats in self.agents:
             here = _holders_on(seats, self.gangs)
             if len(here) < 2:
@@ -159,7 +160,7 @@ class _Ends:
                     yield Relief(kind=Kind.NAMED, gangs=few, num=len(few))
 
     def _nums(self, *orders: Sequence[Running]) -> list[int]:
-        """Return how many ends are enough in each order; [] if in one of them all are too few."""
+        """Return how many ends are enough in each order; [] if one order has not enough."""
         nums = []
         for order in orders:
             last = one_by_one(order[:_STEPS])
@@ -171,9 +172,10 @@ class _Ends:
 
 
 def _in_both_orders(leaving: Sequence[Running]) -> list[tuple[Change, ...]]:
-    """Return the changes that gangs leave one by one, the oldest trial first, and the oldest last.
+    """Return changes in which the gangs leave one by one: oldest trial first, and oldest last.
 
-    Unless they are reserved, slots of one gang may go to other requests before the next has left.
+    The order matters: slots of one gang that are not reserved may go to other requests before the
+    next gang has left.
     """
     order = sorted(leaving, key=lambda gang: (gang.request.number, gang.request.id))
     both = [one_by_one(order), one_by_one(order[::-1])]
@@ -195,6 +197,6 @@ def by_group(gangs: Iterable[Running]) -> dict[int, list[Running]]:
 
 
 def _holders_on(seats: Seats, gangs: Iterable[Running]) -> list[Running]:
-    """Return the gangs that hold slots on an agent, those with the fewest slots there first."""
+    """Return the gangs that hold slots on an agent, sorted by their number of slots there."""
     here = [gang for gang in gangs if gang.slots_on(seats.id)]
     return sorted(here, key=lambda gang: (seats.freed_by(gang), gang.request.id))

@@ -1,4 +1,4 @@
-"""What would start a waiting trial, the mildest first; each of them is enough.
+"""Remedies: changes that would start a waiting trial, the mildest first; each is enough.
 
     wait       for a trial or an experiment to end or leave
     own        more max_slots, a place further ahead, a more urgent priority
@@ -6,8 +6,8 @@
     others     other experiments paused
     less       fewer slots asked for
 
-Each is tried (`whatif`) and is offered only if the request starts then: at once or, with
-preemption, as soon as those have left that are asked to.
+Each is tried (`whatif`), and is offered only if the request then starts: at once or, with
+preemption, as soon as the gangs that are asked to leave have left.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from det_jupyter.scheduler.reasons.wording import about, named, one_line, titled
 from det_jupyter.scheduler.snapshot import moved_beside
 
 MOST = 4
-_LEVELS = 4  # priorities that are tried
+_LEVELS = 4  # most priorities that are tried
 _POOLS = 8
-_TRIES = 8  # experiments for which a pause of each alone is tried
+_TRIES = 8  # most experiments whose pause is tried, each alone
 _TOGETHER = 4  # most experiments to pause together
-_AGENTS = 2  # agents on which several experiments to pause are searched for
-_LAST = 10**9  # the number of an experiment that comes after all others
+_AGENTS = 2  # most agents on which experiments to pause together are searched for
+_LAST = 10**9  # an experiment's number that is greater than all others
 
 
 def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
@@ -42,9 +42,9 @@ def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
 
     Args:
         wait: The request and its pool.
-        reliefs: Which ends would start it.
+        reliefs: Gangs whose end would start it.
     """
-    if not wait.is_complete:  # too far behind to be looked at
+    if not wait.is_complete:  # too far back in the queue to be examined
         return []
     found = chain(
         *(_ends(wait, relief) for relief in reliefs[:1]),
@@ -60,7 +60,7 @@ def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
 
 
 def _ends(wait: Wait, relief: Relief) -> Iterator[Remedy]:
-    """Yield the remedy to wait, and to kill an experiment that takes long to leave."""
+    """Yield the remedy to wait for ends, and to kill an experiment that takes long to leave."""
     facts, kind, gangs, group_id = wait.facts, relief.kind, relief.gangs, relief.group_id
     values: dict[str, int | str | list[int]] = {}
     if relief.after:
@@ -235,7 +235,7 @@ def _fewest_to_pause(
 ) -> list[int]:
     """Return the experiments to pause so that the request starts on these agents; [] if none.
 
-    Those that free most slots are tried first, and those that turn out not to be needed left out.
+    Experiments that free the most slots are tried first; those that are not needed are left out.
     """
     helps = {
         group_id: sum(seats.freed_by(gang) for seats in place for gang in gangs)

@@ -1,4 +1,4 @@
-"""Why a request waits that its pool can run, in one sentence; for others see cannot_run.py.
+"""Why a request waits although its pool can run it, in one sentence; else see cannot_run.py.
 
 needs 4 slots                                              what it asks for
 2 of 8 are free                                            what is there
@@ -74,7 +74,7 @@ def have_left(gangs: Iterable[Running]) -> str:
 
 
 def latest_leaving(facts: Facts, gangs: Iterable[Running]) -> str:
-    """Return `, at the latest about 15:20` for gangs that leave, if they all have a limit."""
+    """Return `, at the latest about 15:20` for leaving gangs, if all of them have a deadline."""
     limits = [facts.leaves_by(gang.request.id) for gang in gangs]
     known = [limit for limit in limits if limit is not None]
     if not known or len(known) < len(limits):
@@ -85,13 +85,13 @@ def latest_leaving(facts: Facts, gangs: Iterable[Running]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Why a request waits that the pool could run, in one sentence.
+    """Builds the sentence on why a request waits although the pool could run it.
 
     Args:
         wait: The request and its pool.
-        reliefs: Whose end alone would start it.
+        reliefs: Gangs whose end would start it.
         holders: The gangs that hold slots where it nearly fits.
-        expected: When it starts, if that is known.
+        expected: When it is expected to start; None: not known.
     """
 
     wait: Wait
@@ -125,7 +125,7 @@ class Sentence:
         )
 
     def _who_left(self) -> str:
-        """Name agents that left lately, and whose slots would be enough."""
+        """Return a clause with the agents that left lately and whose slots would be enough."""
         left = [f"{one_line(agent.id)} left at {self.wait.left_at(agent)}"
                 for agent in self.wait.missed]  # fmt: skip
         return listed(left, most=2)
@@ -166,7 +166,7 @@ class Sentence:
         return f"agent {one_line(nearest.id)} comes nearest with {free}"
 
     def _who_holds(self) -> str:
-        """Name a sole holder with details; of many the first ones."""
+        """Return a clause with the holders: a single one with details, or the first of several."""
         holders, parts = self.holders, list[str]()
         if len(holders) == 1:
             return self._sole_holder(holders[0])
@@ -202,7 +202,7 @@ class Sentence:
         return titled(holder.experiment_id, holder.experiment_name)
 
     def _rest(self) -> str:
-        """Name the holders only, in a sentence about requests ahead."""
+        """Return a clause with only the names of the holders, after one on requests ahead."""
         own = self.wait.group.id
         others = [one.experiment_id for one in self.holders if one.experiment_id != own]
         parts = [named("experiment", others)] if others else []
@@ -243,7 +243,8 @@ class Sentence:
         """Return what has to happen, and when that is expected.
 
         Args:
-            is_named: Whether the sentence before named the holders, so that “it” is the only one.
+            is_named: Whether the sentence has just named the holders, so that “it” is a single
+                one.
         """
         if self.reliefs:
             return f"starts when {self._relief(is_named)}{self._when()}{self._who_is_asked()}"
@@ -259,7 +260,7 @@ class Sentence:
         return f"starts when {enough}{self._when()}"
 
     def _when(self) -> str:
-        """Return `, about 14:20`, or nothing if that is unknown."""
+        """Return `, about 14:20`; "" if the start is not known."""
         facts, expected = self.wait.facts, self.expected
         leaving = [one.gangs for one in self.reliefs[:1] if one.kind is Kind.LEAVING]
         if leaving and (limit := latest_leaving(facts, leaving[0])):
@@ -267,7 +268,7 @@ class Sentence:
         return f", {about(expected, facts.now, facts.zone)}" if expected else ""
 
     def _who_is_asked(self) -> str:
-        """Add that the scheduler asks less urgent gangs to leave then, if it does."""
+        """Return a clause with the less urgent gangs that the scheduler then asks to leave."""
         groups = sorted({gang.request.group for gang in self.reliefs[0].asked})
         who = f"{named('experiment', groups)}, less urgent, {verb(len(groups), 'is')}"
         return f"; {who} asked to leave then" if groups else ""
@@ -319,14 +320,14 @@ class Sentence:
         return f"{num} of {its} trials{on} {has} ended"
 
     def _withheld_too(self) -> str:
-        """Mention withheld slots on the nearest agent that has any."""
+        """Return a clause on withheld slots of the nearest agent that has any."""
         wait, need = self.wait, self.wait.request.slots
         if need == 0:
             return ""
         for seats in wait.nearest:
             if parts := self._kept_from_use(seats):
                 return listed(parts)
-        # An agent may be too small only because of them.
+        # An agent may be too small only because slots are withheld.
         smaller = [
             seats
             for seats in wait.allowed

@@ -1,4 +1,4 @@
-"""Which sizes of gangs idle agents can run."""
+"""Sizes of gangs that idle agents can run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from det_jupyter.scheduler.snapshot import Snapshot
 
 
 def could_run(shape: Shape, agents: Iterable[AgentSlots], rules: PoolRules) -> bool:
-    """Return whether these agents could run a gang if nothing else was there."""
+    """Return whether these agents could run a gang if they were idle."""
     idle = Snapshot(rules=rules, agents={agent.id: agent for agent in agents})
     return Board(idle).find_parts(shape, ()) is not None
 
@@ -38,11 +38,11 @@ def values_that_fit(
 
 
 def nearest_values(slots: int, values: Sequence[int]) -> list[int]:
-    """Return the next value below `slots` and the next above it, those that there are.
+    """Return the nearest value below `slots` and the nearest above it, if they exist.
 
     Args:
         slots: A number of slots that cannot run.
-        values: Those that can, ascending.
+        values: The numbers of slots that can run, ascending.
     """
     below = [value for value in values if value < slots]
     above = [value for value in values if value > slots]
@@ -56,16 +56,16 @@ def find_impossibility(
     rules: PoolRules,
     pool: str = "default",
 ) -> Problem | None:
-    """Return why no gang of this size can ever run on these agents, or None if one can.
+    """Return why no gang of this size can ever run on these agents; None if it can.
 
-    Without agents that is unknown: None.
+    Without agents the answer is not known, and None.
 
     Args:
-        slots: Of the gang.
-        why_single_agent: Why all of them must be on one agent; "": they need not.
-        agents: Of the pool.
-        rules: Of the pool.
-        pool: Its name.
+        slots: The gang's number of slots.
+        why_single_agent: Why all slots must be on one agent; "" if they need not.
+        agents: The pool's agents.
+        rules: The pool's rules.
+        pool: The pool's name.
     """
     is_single_agent = bool(why_single_agent)
     if not agents or could_run(Shape(slots, is_single_agent, frozenset()), agents, rules):
@@ -83,7 +83,7 @@ def find_impossibility(
 
 
 def describe_agents(agents: Sequence[AgentSlots]) -> str:
-    """Return how many agents of which size there are, the largest first.
+    """Return the number of agents of each size in words, the largest size first.
 
     >>> two = [AgentSlots(id=name, slots=(0, 1)) for name in ("left", "right")]
     >>> describe_agents(two), describe_agents([*two, AgentSlots(id="big", slots=(0, 1, 2))])

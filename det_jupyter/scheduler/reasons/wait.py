@@ -2,8 +2,8 @@
 
 A request waits for one of these causes:
 
-    turn        requests ahead of it could use the agents where it is nearest to fitting
-    slots       it fits nowhere, and none ahead is in its way
+    turn        requests ahead of it could use the agents on which it nearly fits
+    slots       it fits nowhere, and no request ahead is in its way
     max_slots   its experiment holds as many slots as it may
     the others  it would not fit even into the idle pool: the fewest causes that all have to be
                 remedied
@@ -26,8 +26,8 @@ from det_jupyter.scheduler.reasons.sizes import could_run, values_that_fit
 from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
 from det_jupyter.scheduler.snapshot import Snapshot
 
-LOOK_AHEAD = 256  # requests examined; those further behind get a shorter reason
-NEARBY = 8  # agents that are looked at
+LOOK_AHEAD = 256  # most requests that are examined; those further behind get a shorter reason
+NEARBY = 8  # most agents that are examined
 _LATELY_S = 86400.0  # how long a reason mentions an agent that left
 
 Cause = Literal[
@@ -43,18 +43,18 @@ WITHHELD: tuple[Cause, ...] = (
 
 
 class Survey:
-    """A pool at one moment, for all reasons of that moment: what is computed is kept.
+    """A pool at one moment, for all reasons of that moment. Computed values are cached.
 
     Args:
-        pool: As it is after decisions were carried out.
-        facts: What the snapshot does not contain.
+        pool: The pool after decisions were carried out.
+        facts: Data that the snapshot does not contain.
 
     Attributes:
         queue: The first `LOOK_AHEAD` waiting requests, in order.
         board: Its connected agents with their gangs.
-        whatif: The pool with these only: those behind take no part in what-ifs.
+        whatif: The pool with only the requests in `queue`, for what-ifs.
         withheld: Slots that its connected agents do not give out.
-        gone: Its agents that are not connected, as they would be.
+        gone: Its agents that are not connected, with the slots that they would offer.
     """
 
     def __init__(self, pool: Snapshot, facts: Facts) -> None:
@@ -72,7 +72,7 @@ class Survey:
         self._ends: dict[str, Estimate | None] = {}
 
     def can_run(self, shape: Shape) -> bool:
-        """Return whether the pool could run a gang if it was idle."""
+        """Return whether the pool could run a gang if the pool was idle."""
         if shape not in self._can_run:
             self._can_run[shape] = could_run(shape, self.pool.agents.values(), self.pool.rules)
         return self._can_run[shape]
@@ -80,7 +80,7 @@ class Survey:
     def end_of(self, gang: Running) -> Estimate | None:
         """Return when a running gang is expected to release its slots.
 
-        For one that leaves only its deadline is known.
+        For a leaving gang only the deadline is known.
         """
         request_id = gang.request.id
         if request_id not in self._ends:
@@ -104,8 +104,8 @@ class Wait:
     """One waiting request and its pool.
 
     Args:
-        survey: Of the pool.
-        request_id: Of the request.
+        survey: The survey of the pool.
+        request_id: The id of the request.
 
     Attributes:
         position: Number of requests ahead of it.
@@ -129,7 +129,7 @@ class Wait:
         }
 
     def steps(self, *changes: Change) -> int | None:
-        """Return after how many of these changes the request starts; None: not at all."""
+        """Return after how many of these changes the request starts; None if it does not start."""
         return self.survey.whatif.steps(self.request.id, changes)
 
     def starts(self, *changes: Change) -> bool:
@@ -156,7 +156,7 @@ class Wait:
 
     @cached_property
     def nearest(self) -> list[Seats]:
-        """The agents where the request is nearest to fitting, the nearest first."""
+        """The agents on which the request nearly fits, the nearest first."""
         need = self.request.slots
         if self.spans:
             sections = in_sections((-self.held(seats), seats) for seats in self.allowed)
@@ -170,7 +170,7 @@ class Wait:
         return large[:NEARBY]
 
     def held(self, seats: Seats) -> int:
-        """Return the slots held on an agent, except by gangs that would be preempted for it."""
+        """Return the slots held on an agent, without gangs that would be preempted for it."""
         return sum(
             len(gang.slots_on(seats.id))
             for gang in seats.gangs.values()
@@ -178,7 +178,7 @@ class Wait:
         )
 
     def is_less_urgent(self, gang: Running) -> bool:
-        """Return whether the scheduler preempts a gang as soon as that makes room."""
+        """Return whether the scheduler preempts a gang for this request once that makes room."""
         rules = self.pool.rules
         may_preempt = rules.preemption and rules.policy is Policy.PRIORITY
         if not may_preempt or not self.request.slots or gang.is_leaving:
@@ -203,11 +203,11 @@ class Wait:
 
     @cached_property
     def in_the_way(self) -> list[Request]:
-        """The requests ahead that could use the agents where this one is nearest to fitting."""
+        """The requests ahead that could use the agents on which this one nearly fits."""
         return [other for other in self._ahead() if self._could_use(other)]
 
     def _ahead(self) -> Iterator[Request]:
-        """Yield the requests ahead, without those that max_slots of another experiment stops."""
+        """Yield the requests ahead, except those that max_slots of another experiment blocks."""
         wanted: dict[int, int] = {}
         for other in self.survey.queue[: self.position]:
             most = self.pool.groups[other.group].max_slots
@@ -222,7 +222,7 @@ class Wait:
         return any(self.claim(other, seats) for seats in self.nearest)
 
     def claim(self, other: Request, seats: Seats) -> int:
-        """Return how many slots of an agent another request may take or keep at most."""
+        """Return the most slots of an agent that another request may take or keep."""
         if seats.id in other.blocked:
             return 0
         if self.survey.board.spans(other.shape):
@@ -263,7 +263,7 @@ class Wait:
 
     @cached_property
     def missed(self) -> list[AgentSlots]:
-        """Agents that left lately, and with which the request would start; the latest first."""
+        """Agents that left lately and with which the request would start; the latest first."""
         facts, gone = self.facts, self.survey.gone
         since = {agent.id: facts.left_at(agent.id) or 0.0 for agent in gone}
         lately = [
@@ -274,7 +274,7 @@ class Wait:
         return sorted(lately, key=lambda agent: -since[agent.id])
 
     def all_agents(self) -> list[AgentSlots]:
-        """Return every agent of the pool with all of its slots, those that are gone included."""
+        """Return every agent of the pool with all of its slots, also agents that have left."""
         whole = {agent.id: agent for agent in self.without_causes(WITHHELD)}
         return list({**self.pool.agents, **whole}.values())
 
@@ -286,13 +286,13 @@ class Wait:
 
     @property
     def is_kept_away(self) -> bool:
-        """Whether only agents that the request must not run on (`blocked`) could run it."""
+        """Whether only agents that it must not run on (`blocked`) could run it."""
         freely = self.shape._replace(blocked=frozenset())
         return not self.is_possible and self.survey.can_run(freely)
 
 
 def offered(agent: AgentSlots, withheld: Withheld, causes: Collection[Cause]) -> AgentSlots:
-    """Return an agent once these causes are remedied, such as that slots of it are disabled."""
+    """Return an agent as it would be once these causes, such as disabled slots, are remedied."""
     slots: dict[Cause, Collection[int]] = {
         "disabled": withheld.disabled,
         "occupied": withheld.occupied,

@@ -1,4 +1,4 @@
-"""What would be decided if something was changed: `decide` on a changed snapshot.
+"""What the scheduler would decide after a change: `decide` on a changed snapshot.
 
 After each change the scheduler decides; gangs that are asked to leave queue again, and it decides
 once more, as in the real pool. So a remedy that starts the trial here starts it there: there is no
@@ -23,14 +23,14 @@ _ROUNDS = 4  # rounds of preemptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What changes at one moment.
+    """A change of a pool at one moment.
 
     Args:
         ends: Gangs that end or leave.
         goes: Experiments that are paused or killed.
-        groups: Experiments that are new, or that are changed so.
-        agents: Agents that are new, or that offer other slots.
-        requests: Requests that come into the queue.
+        groups: Experiments that are new or changed, as they are after the change.
+        agents: Agents that are new or changed, as they are after the change.
+        requests: Requests that are added to the queue.
     """
 
     ends: tuple[str, ...] = ()
@@ -41,20 +41,20 @@ class Change:
 
 
 def one_by_one(gangs: Iterable[Running]) -> tuple[Change, ...]:
-    """Return the changes that these gangs end one after the other."""
+    """Return changes in which these gangs end one after the other."""
     return tuple(Change(ends=(gang.request.id,)) for gang in gangs)
 
 
 class WhatIf:
-    """A pool after a change, and what is decided then.
+    """A pool after a change, and the decisions that follow.
 
     Args:
-        pool: As it is.
-        facts: For the trials that queue when others end.
+        pool: The pool after the change, before the decisions.
+        facts: Tell which trials queue when others end.
 
     Attributes:
         started: Requests that started after the change.
-        asked: Gangs that were asked to leave then, by the request that needs their slots.
+        asked: Gangs that were then asked to leave, by the request that needs their slots.
     """
 
     def __init__(self, pool: Snapshot, facts: Facts) -> None:
@@ -75,7 +75,7 @@ class WhatIf:
         return self._then[first].after(*changes[1:])
 
     def steps(self, request_id: str, changes: Iterable[Change]) -> int | None:
-        """Return after how many of these changes a request starts; None: not at all."""
+        """Return after how many of these changes a request starts; None if it does not start."""
         found = self
         for num, change in enumerate(changes, 1):
             found = found.after(change)
@@ -97,7 +97,8 @@ class WhatIf:
         )
 
     def _comes_for(self, gang: Running) -> Request | None:
-        """Return what queues when a gang ends: a new trial of its experiment, itself, or None."""
+        """Return the request that queues when a gang ends: a new trial's, the gang's own, or None.
+        """
         request = gang.request
         if gang.is_leaving:
             return request if self._facts.queues_again(request.id) else None

@@ -15,7 +15,7 @@ from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentence import Sentence
 from det_jupyter.scheduler.reasons.wait import Survey, Wait
 
-_NAMED = 20  # experiments ahead, processes
+_NAMED = 20  # most experiments ahead, and most processes, that are listed
 
 
 def why_waiting(survey: Survey, request_id: str) -> Reason:

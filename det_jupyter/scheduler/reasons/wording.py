@@ -78,7 +78,7 @@ def count_clause(number: int, of: str, what: str) -> str:
 
 
 def named(word: str, names: Sequence[object], *, most: int = 3) -> str:
-    """Return a noun with the names or numbers of what it stands for.
+    """Return a noun, singular or plural, with the names or numbers of the things.
 
     >>> named("experiment", [3]), named("agent", ["left", "right"])
     ('experiment 3', 'agents left and right')
