@@ -65,7 +65,7 @@ class Agreement:
         self._since_steps = steps_completed
         self._since_at = clock()
         self._batches = 1
-        self._flushed_at = float("-inf")  # the first batch's metrics are shown at once
+        self._flushed_at = float("-inf")  # so the metrics of the first batch are shown at once
         self.due_at = steps_completed + 1  # steps_completed of the next exchange
 
     def measure(self, steps_completed: int) -> None:
@@ -99,7 +99,7 @@ class Agreement:
             requests[0] = leave or self._preempt.was_asked()
             flush = now - self._flushed_at >= FLUSH_PERIOD_S
             requests[2:] = [flush, is_written, has_orders, self._batches]
-        if self._distributed.size > 1:  # [m] two tensors cost 15 us, alone too
+        if self._distributed.size > 1:  # [m] two tensors cost 15 us, even without other ranks
             agreed = torch.tensor(requests, dtype=torch.int64)
             requests = self._distributed.reduce_(agreed, "max").tolist()
         decision = Decision(*map(int, requests))

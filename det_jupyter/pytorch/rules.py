@@ -1,4 +1,4 @@
-"""The rules of a training run: its length, periods, metric and checks; and where it starts.
+"""The rules of a training run: its length, periods, metric and checks; and its start.
 
     a script        Batch(100), Epoch(1)      Batch([5, 30, 45])
     a configuration {batches: 100}
@@ -135,8 +135,8 @@ class RunRules:
 class RunStart:
     """The state with which a run begins."""
 
-    seed: int  # the trial's
-    checkpoint: CheckpointRef | None = None  # to continue from
+    seed: int  # the trial's seed
+    checkpoint: CheckpointRef | None = None  # the checkpoint to continue from
     warm_start: CheckpointRef | None = None  # another trial's: only its weights are loaded
     best_metric: float | None = None  # best of the experiment before this run
 

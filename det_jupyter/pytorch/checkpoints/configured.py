@@ -1,20 +1,20 @@
-"""What restored optimizers and schedulers take from the configuration, and what stays as saved.
+"""Which values of restored optimizers and schedulers are new, and which are as saved.
 
-    built then    a value as the trial made it when the training of the checkpoint began
-    saved         as the checkpoint has it: after schedules, and changes by users
-    built now     as the trial has made it in this run
+    built then    a value as the trial built it when the training of the checkpoint began
+    saved         the value in the checkpoint: after schedules, and changes by users
+    built now     as the trial has built it in this run
 
-One rule for all of them: if hyperparameters were changed since, a value that is built otherwise
-now than then is the one built now; every other is the saved one. The present learning rate is in
-the same proportion to its initial one as before, so a schedule goes on at the new rate. If no
-hyperparameter was changed, all is as saved (a rate may depend on the number of slots). A schedule
-whose form was changed (`T_max`, say) goes on at the rate that a training had by now which began
-with it, where torch can say that (`_get_closed_form_lr`).
+One rule for all of them: if hyperparameters were changed since, a value that the trial builds
+differently now is taken as built now, and every other value as saved. The present learning rate
+keeps its ratio to the initial one, so a schedule continues at the new rate. If no hyperparameter
+was changed, all values are as saved (a rate may depend on the number of slots). A schedule whose
+form was changed (`T_max`, for example) continues at the rate that it would have now if the
+training had begun with it, where torch can compute this rate (`_get_closed_form_lr`).
 
     lr                             hyperparameter 0.1 → 0.01, StepLR has made 0.05 of it: 0.005
     initial_lr, base_lrs, max_lr   built now
     weight_decay, betas, gamma     built now, if they were changed
-    exp_avg, last_epoch, best      saved: they are equal when built
+    exp_avg, last_epoch, best      saved: they are equal in all builds
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ Built = dict[str, Any]
 
 
 def describe_built(context: PyTorchTrialContext) -> Built:
-    """Return the values of optimizers and schedulers, as the trial has made them."""
+    """Return the values of optimizers and schedulers as the trial has built them."""
     groups = [[_values(group) for group in each.param_groups] for each in context.optimizers]
     schedulers = [item.scheduler.state_dict() for item in context.lr_schedulers]
     return copy.deepcopy({"optimizers": groups, "lr_schedulers": schedulers})
 
 
 def apply_configured(context: PyTorchTrialContext, then: Built, now: Built) -> list[str]:
-    """Give restored optimizers and schedulers the values that are built otherwise now.
+    """Set the values of restored optimizers and schedulers that are built differently now.
 
     Args:
-        context: Has the optimizers and schedulers, with the state of the checkpoint.
-        then, now: Of `describe_built`.
+        context: Has the optimizers and schedulers, already restored from the checkpoint.
+        then, now: Results of `describe_built`, in the run of the checkpoint and in this run.
 
     Returns:
-        What has changed: `SGD: lr 0.1 → 0.01`.
+        Lines that describe what has changed: `SGD: lr 0.1 → 0.01`.
     """
     scheduled = Counter(id(item.scheduler.optimizer) for item in context.lr_schedulers)
     described = []
     both = zip(context.optimizers, then["optimizers"], now["optimizers"], strict=False)
     for optimizer, before, after in both:
-        found: dict[str, None] = {}  # groups usually change alike
+        found: dict[str, None] = {}  # a dict, because groups usually change alike
         # A group that was added while training has no counterpart, and stays as saved.
         for group, was, made in zip(optimizer.param_groups, before, after, strict=False):
             changes = _change_group(group, was, made, is_scheduled=id(optimizer) in scheduled)
@@ -77,7 +77,7 @@ def apply_configured(context: PyTorchTrialContext, then: Built, now: Built) -> l
 
 
 def built_otherwise(then: Built, now: Built) -> list[str]:
-    """Return what is built otherwise now, though no hyperparameter was changed."""
+    """Return what is built differently now although no hyperparameter was changed."""
     groups = zip(then["optimizers"], now["optimizers"], strict=False)
     return [
         f"{name} {_text(was[name])} → {_text(made[name])}"
@@ -101,18 +101,21 @@ def _change_group(
         set_rate(group, "lr", new)
     for name in names:
         if name != "lr" and name in group:
-            if name != "initial_lr":  # as the line on lr says
+            if name != "initial_lr":  # its change is reported as one of lr
                 yield f"{name} {_text(group[name])} → {_text(made[name])}"
             group[name] = copy.deepcopy(made[name])
 
 
-_OF_RATES = ("_last_lr", "base_lrs")  # as the line on lr says
-# Their `get_lr` follows from the step alone, not from the present rate.
+_OF_RATES = ("_last_lr", "base_lrs")  # their changes are reported as one of lr
+# Their `get_lr` depends on the step only, not on the present rate.
 _OF_THE_STEP = (lr_scheduler.CosineAnnealingWarmRestarts, lr_scheduler.CyclicLR)
 
 
 def _changed_state(saved: Any, was: Any, made: Any) -> tuple[Any, dict[str, None]]:
-    """Return the scheduler's state with what is built otherwise, and its names; None: nothing."""
+    """Return a scheduler's state with the values built now, and descriptions of these values.
+
+    The state is None if no value is built differently now.
+    """
     found: dict[str, None] = {}
     changed: dict[str, Any] = {}
     if not all(isinstance(each, Mapping) for each in (saved, was, made)):
@@ -138,11 +141,14 @@ def _changed_state(saved: Any, was: Any, made: Any) -> tuple[Any, dict[str, None
 
 
 def _on_new_curve(scheduler: Any) -> Iterator[str]:
-    """Set the rates that a training had which began with this schedule, where torch says them.
+    """Set the rates that the schedule would have now if the training had begun with it.
 
-    Its schedulers multiply the present rate: the end of a shorter schedule, often 0, would stay.
+    Yields a description of each change. Only for schedulers with rates that torch can compute:
+    other schedulers multiply the present rate, so the rate at the end of a shorter schedule, often
+    0, would stay.
     """
-    is_torchs = type(scheduler).__module__.startswith("torch.optim.")  # else it may not fit
+    # A user's own subclass may compute other rates.
+    is_torchs = type(scheduler).__module__.startswith("torch.optim.")
     closed_form = getattr(scheduler, "_get_closed_form_lr", None)
     if isinstance(scheduler, _OF_THE_STEP):
         closed_form = scheduler.get_lr
@@ -157,7 +163,7 @@ def _on_new_curve(scheduler: Any) -> Iterator[str]:
 
 
 def _show_rates(scheduler: Any) -> None:
-    """Let the scheduler, and those in it, have the present rates as the last ones."""
+    """Set the rates that a scheduler, and those in it, report as last to the present ones."""
     if hasattr(scheduler, "_last_lr"):
         rates = [group["lr"] for group in scheduler.optimizer.param_groups]
         scheduler._last_lr = [r.clone() if isinstance(r, torch.Tensor) else r for r in rates]

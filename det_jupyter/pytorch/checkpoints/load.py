@@ -77,11 +77,11 @@ class CheckpointLoadContext(PyTorchTrialContext):
 
 @contextmanager
 def _without_dynamo() -> Iterator[None]:
-    """Have optimizers import no torch._dynamo, which only compiled code needs.
+    """Keep optimizers from importing torch._dynamo, which only compiled code needs.
 
     The first optimizer of a process imports it ([m] 3.06 of the 3.08 s CPU of a load), because
     torch wraps functions of `Optimizer` with `torch._dynamo.disable`, and keeps the result at the
-    function (torch/_compile.py). Here the function itself is kept there meanwhile.
+    function (torch/_compile.py). Within the block, the function itself is kept there instead.
     """
     wrapped = [getattr(each, "__wrapped__", None) for each in vars(Optimizer).values()]
     plain = [each for each in wrapped if each is not None and not hasattr(each, _KEPT)]

@@ -120,7 +120,7 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
         _copy_mapped(optimizer)
     for item, saved in zip(context.lr_schedulers, state["lr_schedulers"], strict=True):
         item.scheduler.load_state_dict(saved)
-    if context.scaler is not None and state["scaler"]:  # {} of a scaler that is switched off
+    if context.scaler is not None and state["scaler"]:  # {}: the scaler was switched off
         context.scaler.load_state_dict(state["scaler"])
     is_same_size = state["size"] == context.distributed.size
     own = state["own_callbacks"][context.distributed.rank] if is_same_size else None
@@ -132,9 +132,9 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
 
 
 def apply_changed(parts: Parts, state: dict[str, Any], hparams: list[str]) -> None:
-    """Give restored optimizers and schedulers what the configuration has changed (configured.py).
+    """Apply changes of the configuration to restored optimizers and schedulers (configured.py).
 
-    The chief says so on stderr.
+    The chief reports the changes on stderr.
 
     Args:
         hparams: The hyperparameters that were changed, such as `lr 0.1 → 0.01`.

@@ -36,7 +36,7 @@ class Savepoints:
         storage, parts, origin: As for a Saver.
         start: The state with which the run begins.
         while_waiting: Returns a context manager, entered while training waits for a checkpoint.
-        unsaved: Finds what the trial holds that is in no checkpoint; None: not looked for.
+        unsaved: Finds state of the trial that is in no checkpoint; None: no search for such state.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Savepoints:
                 restore_models(context, read_state(folder), where)
 
     def watch_unsaved(self) -> None:
-        """Note what the trial holds that is not saved, before the first batch. Not collective."""
+        """Record the trial's state before the first batch, to compare it later. Not collective."""
         if self._unsaved is not None:
             self._unsaved.begin()
 

@@ -86,7 +86,7 @@ class Saver:
         storage: The storage of checkpoints.
         parts: The objects whose state is saved.
         origin: The data from which the trial can be built again.
-        unsaved: Is shown the first state that is saved.
+        unsaved: Checks the first state that is saved.
     """
 
     storage: CheckpointContext
@@ -166,7 +166,7 @@ class Saver:
         self._uuid = ""
         try:
             self._complete()
-        except Exception as error:  # the failure that led here is raised
+        except Exception as error:  # the failure that led to this call is raised
             sys.stderr.write(f"{error}\n")
 
     def _complete(self) -> None:

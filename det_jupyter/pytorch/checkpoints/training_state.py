@@ -121,7 +121,7 @@ def _own_state(parts: Parts, *, in_window: bool) -> dict[str, Any]:
 def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
     """Return the states of this rank's callbacks; None if equal to the chief's. Collective.
 
-    They usually are equal, and may be large (averaged weights), so digests are compared.
+    The states are usually equal, and may be large (averaged weights), so digests are compared.
     """
     if not parts.callbacks.keep_state:
         return None

@@ -1,14 +1,15 @@
-"""What a trial holds that changes while it trains and is in no checkpoint.
+"""Finds state of a trial that changes while it trains and is in no checkpoint.
 
-    begin    before the first batch: digests of what the trial's attributes hold, but for what is
-             wrapped; an optimizer or scheduler that is not wrapped is named at once
-    check    at the first checkpoint: what has changed since, and is not in the callbacks' states
+    begin    before the first batch: stores digests of all that the trial's attributes hold, except
+             wrapped objects; reports optimizers and schedulers that are not wrapped
+    check    at the first checkpoint: reports what has changed since, and is not in the callbacks'
+             states
 
-So nothing is named that never changes, such as the weights of a loss or a frozen teacher. Lists,
-tuples, dicts, dataclasses and other objects of the user's, his modules among them, are followed a
-few levels deep; so what a `state_dict` of a wrapped model leaves out is found, too. Of a
+So state that never changes, such as the weights of a loss or a frozen teacher, is not reported.
+Lists, tuples, dicts, dataclasses and other objects of the user, including modules, are followed a
+few levels deep; so state that the `state_dict` of a wrapped model leaves out is found, too. Of a
 large tensor evenly spaced elements are read, and of all tensors at most `_MOST_ELEMENTS`, so the
-cost has a bound. On the chief only, in a run that does not continue from a checkpoint.
+cost has a bound. The chief does this, in a run that does not continue from a checkpoint.
 """
 
 from __future__ import annotations
@@ -53,21 +54,21 @@ _HOLDERS = (torch.Tensor, numpy.ndarray, nn.Module, torch.optim.Optimizer, *_SCH
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What is held at one place, with digests of its parts by name."""
+    """A value that changes, at one place, with digests of its parts by name."""
 
     value: Any
     digests: Mapping[str, bytes]
-    is_wrapped: bool = False  # so its tensors here are buffers that are not persistent
+    is_wrapped: bool = False  # then its tensors here are buffers that are not persistent
 
 
 class UnsavedWatch:
-    """Finds what a trial would lose when it is paused.
+    """Finds state that a trial would lose when it is paused.
 
     Args:
-        trial: The user's.
-        context: Has what is wrapped.
-        callbacks: The trial's: what their states have is saved.
-        sink: For the notices.
+        trial: The user's trial.
+        context: Has the wrapped objects.
+        callbacks: The trial's callbacks, whose states are saved.
+        sink: Receives the notices.
     """
 
     def __init__(
@@ -83,12 +84,12 @@ class UnsavedWatch:
         self._sink = sink
         self._before: dict[str, _Held] | None = None
         self._named: set[str] = set()
-        self._limit = 0  # elements of each tensor that are read
+        self._limit = 0  # number of elements that are read of each tensor
 
     def begin(self) -> None:
-        """Note what the trial holds; name what is certainly in no checkpoint."""
+        """Store digests of the trial's state; report objects that are certainly not saved."""
         self._before = self._held()
-        if self._callbacks.keep_state:  # they may have it
+        if self._callbacks.keep_state:  # the callbacks may save any state
             return
         sure = {path: held for path, held in self._before.items() if _is_stepped(held.value)}
         self._named = set(sure)
@@ -98,7 +99,7 @@ class UnsavedWatch:
         )
 
     def check(self, callback_states: Any) -> None:
-        """Name what has changed since `begin` and is not in the states of the callbacks."""
+        """Report what has changed since `begin` and is not in the states of the callbacks."""
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -109,7 +110,7 @@ class UnsavedWatch:
             was = before.get(path)
             is_new = was is None or type(was.value) is not type(held.value)
             if is_new and isinstance(held.value, (torch.Tensor, numpy.ndarray)):
-                continue  # the last batch, say
+                continue  # such as the last batch
             old = {} if was is None else was.digests
             # A buffer that is not persistent may be a table that grows with the longest record.
             some = held.digests.keys() & old.keys() if held.is_wrapped else held.digests.keys()
@@ -141,7 +142,7 @@ class UnsavedWatch:
         states = {
             path: _read(partial(_state_of, value, saved), None) for path, value in found.items()
         }
-        if not self._limit:  # the same later, so that digests can be compared
+        if not self._limit:  # the limit stays the same, so that digests can be compared
             number = sum(len(state) for state in states.values() if isinstance(state, dict))
             self._limit = max(64, _MOST_ELEMENTS // max(number, 64))
         return {
@@ -156,7 +157,7 @@ class UnsavedWatch:
 
 
 class _Saved:
-    """What every checkpoint has: wrapped objects, and the memory of their tensors."""
+    """The state that every checkpoint has: wrapped objects, and the memory of their tensors."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         schedulers = [item.scheduler for item in context.lr_schedulers]
@@ -178,12 +179,12 @@ class _Saved:
             return not _has_memory(value) or value.untyped_storage().data_ptr() in self._memory
         if isinstance(value, nn.Module):
             return not self.others_of(value)
-        if isinstance(value, torch.optim.Optimizer):  # one may be made around another
+        if isinstance(value, torch.optim.Optimizer):  # one may wrap another
             return any(id(group) in self.ids for group in value.param_groups)
         return id(value) in self.ids
 
     def has_part(self, value: Any) -> bool:
-        """Return whether it is a module that is wrapped, or within one that is."""
+        """Return whether a value is a wrapped module, or a part of one."""
         return id(value) in self._wrapped
 
     def others_of(self, module: nn.Module) -> dict[str, torch.Tensor]:
@@ -200,12 +201,12 @@ def _persistent_buffers(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has bits of its own: it is neither sparse nor yet to be made."""
+    """Return whether a tensor has its own memory: it is not sparse, and it is initialized."""
     return tensor.layout is torch.strided and not tensor.is_meta and not is_lazy(tensor)
 
 
 def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any]]:
-    """Yield path and value of each holder of state in the attributes of objects."""
+    """Yield path and value of each object with state in the attributes of these objects."""
     seen: set[int] = {id(root) for root in roots.values()}
     waiting = [
         (f"{root}.{name}", value, 1)
@@ -228,7 +229,7 @@ def _walk(roots: Mapping[str, object], saved: _Saved) -> Iterator[tuple[str, Any
 
 
 def _read(read: Callable[[], _T], default: _T) -> _T:
-    """Return what `read` returns; the default for an object that cannot be read."""
+    """Return the result of `read`; the default if it raises."""
     try:
         return read()
     except Exception:  # `__getattr__`, `items` and `state_dict` may be code of the user
@@ -236,7 +237,7 @@ def _read(read: Callable[[], _T], default: _T) -> _T:
 
 
 def _inside(path: str, value: Any) -> list[tuple[str, Any]]:
-    """Return path and value of what a container, or an object of the user's, holds."""
+    """Yield path and value of the elements of a container, or of the user's object."""
     if isinstance(value, nn.Module):
         return [
             (f"{path}.{name}.{key}" if name else f"{path}.{key}", each)
@@ -267,7 +268,7 @@ def _is_of_the_user(value: Any) -> bool:
 
 
 def _state_of(value: Any, saved: _Saved) -> Any:
-    """Return what changes in a holder of state, in plain containers."""
+    """Return the changing state of an object, in plain containers."""
     if isinstance(value, nn.Module):
         return saved.others_of(value)
     if isinstance(value, torch.Generator):
@@ -284,7 +285,7 @@ def _state_of(value: Any, saved: _Saved) -> Any:
 
 
 def _parts(state: Any, limit: int, name: str = "") -> Iterator[tuple[str, bytes]]:
-    """Yield name and digest of each part of a state: of each tensor, of each other value."""
+    """Yield name and digest of each part of a state: of each tensor, and of each other value."""
     if isinstance(state, Mapping):
         for key, each in state.items():
             yield from _parts(each, limit, f"{name}.{key}")

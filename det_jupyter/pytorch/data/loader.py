@@ -248,7 +248,7 @@ class LoaderView(TorchDataLoader[Any]):
 class _Dealt(Sampler[list[int]]):
     """Yields one rank's batches: batch i of the stream goes whole to rank `i % num_replicas`.
 
-    Its length is the number of the rank's batches in one pass.
+    The length is the number of the rank's batches in one pass.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Torch's loader workers: what a rank says of one that has ended, or cannot send its batch."""
+"""Torch's loader workers: errors for a worker that has ended, or cannot send its batch."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ def init_worker(dataset: Any, worker_init_fn: Callable[[int], None] | None, work
 
 
 def report_unsent_batches() -> None:
-    """Have loader workers report a batch that they cannot send, such as one with a lock.
+    """Make loader workers report a batch that they cannot send, such as one with a lock.
 
-    multiprocessing pickles it in a thread of the worker, and only prints the error, so that the
-    rank would wait for the batch for ever. Call it before the workers are forked, or in each.
+    multiprocessing pickles batches in a thread of the worker, and only prints the error, so that
+    the rank would wait for the batch for ever. Call this before the workers are forked, or in each
+    worker.
     """
-    # Its own is a static method; as a method it gets the queue.
+    # The original is a static method; a method also gets the queue.
     Queue._on_queue_feeder_error = _report_unsent  # type: ignore[attr-defined]  # no public name
 
 
 def _report_unsent(queue: Queue[Any], error: Exception, sent: Any) -> None:
-    """Send the error in place of what could not be sent, if a loader worker has sent it."""
+    """In a loader worker, send the error in place of the batch that could not be sent."""
     worker = get_worker_info()
     if worker is None or not (isinstance(sent, tuple) and len(sent) == 2):
         traceback.print_exc()
@@ -89,7 +90,7 @@ def _lost_worker(iterator: Any, rank: int) -> WorkerLost | None:
 
 
 def _describe_end(exit_code: int) -> str:
-    """Return what has ended a worker.
+    """Return how a worker has ended.
 
     >>> _describe_end(3), _describe_end(-11)
     ('exited with code 3 (sys.exit or os._exit)', 'was killed by SIGSEGV')
@@ -101,7 +102,7 @@ def _describe_end(exit_code: int) -> str:
 
 
 def _full_shared_memory() -> str:
-    """Return what a bus error in a worker means in general, and what to do."""
+    """Return the usual cause of a bus error in a worker, and what to do."""
     try:
         disk = os.statvfs(_SHARED)
         room = f"{_SHARED} has {size(disk.f_blocks * disk.f_frsize)}"

@@ -60,9 +60,10 @@ class Outcome:
     """How a batch inference ended.
 
     Args:
-        finished: All batches are done; False: the run was preempted, and another one continues.
+        finished: Whether all batches are done; if not, the run was preempted, and another run
+            continues.
         batches: Number of batches of the dataset that are done.
-        metrics: Results of the reducers; empty if it is not finished.
+        metrics: Results of the reducers; empty if `finished` is False.
         path: Folder of the newest checkpoint, which lists the output files.
     """
 
@@ -167,7 +168,7 @@ class _Inference:
         return Outcome(finished=is_finished, batches=self._done, metrics=metrics, path=self._path)
 
     def _process_rounds(self, loader: Iterator[Any], interval: int) -> bool:
-        """Process batches; return whether all are done. If not, the run has to leave."""
+        """Process batches until all are done (True), or until the run has to leave."""
         size, total = self._distributed.size, self._batches.total
         agreement = Agreement(self._distributed, self._core.preempt, steps_completed=0)
         starts = range(self._done, total, size)

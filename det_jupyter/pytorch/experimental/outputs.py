@@ -88,7 +88,7 @@ class Workspace:
         self._draft = draft
 
     def pin(self, path: Path) -> None:
-        """Store in a checkpoint's folder which folders of outputs it needs. On the chief only."""
+        """Record in a checkpoint's folder which folders of outputs it needs. On the chief only."""
         pins = path / _PINS
         pins.mkdir()
         for name in {self._finished.name, *(s.folder for s in self._stretches)}:
@@ -101,8 +101,8 @@ class Workspace:
 
         Args:
             checkpoints: The storage.
-            batches: Those since the previous checkpoint.
-            metadata: Of the checkpoint; the stretches are added to our part of it.
+            batches: The batches since the previous checkpoint.
+            metadata: The checkpoint's metadata; the stretches are added to our part of it.
         """
         self._finish_part(checkpoints, batches)
         stretches = _with_batches(self._stretches, self._finished.name, batches)

@@ -90,7 +90,7 @@ class TorchBatchProcessorContext:
             reducer: A MetricReducer, or a function of the list of all values (add one with
             `update`
                 of what is returned).
-            name: Of its metric; None: it returns a dict of metrics.
+            name: The name of its metric; None: it returns a dict of metrics.
             for_training, for_validation: For processors written for Determined; without effect.
         """
         return self._reducers.wrap(reducer, name)
@@ -100,11 +100,11 @@ class TorchBatchProcessorContext:
         self._core.train.report_metrics(group, steps_completed, metrics)
 
     def report_task_using_checkpoint(self, checkpoint: Any) -> None:
-        """Store in the metadata of every checkpoint from which checkpoint the model comes."""
+        """Record in the metadata of every checkpoint that the model comes from this checkpoint."""
         self.sources.append(f"checkpoint {getattr(checkpoint, 'uuid', checkpoint)}")
 
     def report_task_using_model_version(self, model_version: Any) -> None:
-        """Store in the metadata of every checkpoint which model is used."""
+        """Record in the metadata of every checkpoint that this version of a model is used."""
         name = getattr(model_version, "name", None) or model_version
         self.sources.append(f"model {name}")
 

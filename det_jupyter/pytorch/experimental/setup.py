@@ -49,7 +49,7 @@ class Batches:
     def of(
         cls, dataset: Any, batch_size: int, most: int | None, arguments: Mapping[str, Any]
     ) -> Batches:
-        """Return the batches, `most` at most, of a dataset without problems (`find_problems`)."""
+        """Return at most `most` batches of a dataset without problems (`find_problems`)."""
         records = len(dataset)
         whole, rest = divmod(records, batch_size)
         total = whole + (rest > 0 and not arguments.get("drop_last"))
@@ -165,10 +165,10 @@ def find_argument_problems(
 
 
 def check_only_inference(context: core.Context) -> None:
-    """Raise for a second inference in one experiment: checkpoints have the position of one.
+    """Check that this is the first inference of its experiment.
 
     Raises:
-        ConfigError: This is the second one.
+        ConfigError: It is the second one; checkpoints have the position of only one inference.
     """
     global _begun_in
     if context.info is not None and _begun_in is context:

@@ -91,7 +91,7 @@ class Validations:
         return policy == "all" or (policy == "best" and is_best)
 
     def _is_best(self, metrics: dict[str, Any]) -> bool:
-        """Return whether this validation is the best so far; if so, store its metric."""
+        """Return whether this validation is the best so far; if it is, store its metric."""
         if self._rules.metric is None:
             return True  # nothing to compare: the policy "best" saves after each validation
         metric = self._metric(metrics, self._rules.metric)

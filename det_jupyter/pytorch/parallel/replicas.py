@@ -47,7 +47,7 @@ class DistributedModel(DistributedDataParallel):
 
     Args:
         module: The model, on its device.
-        device: The model's.
+        device: The model's device.
         compression: How gradients are compressed; None: not at all.
         bucket_mb: Size of the buckets in MB; None: torch's default.
         find_unused_parameters: Allow parameters that get no gradient in some batches.
@@ -86,7 +86,7 @@ class DistributedModel(DistributedDataParallel):
             self._agree_on_trained()
             self.set_bucket_size(self._bucket_mb)  # rebuilds the buckets
         if self._unfinished():
-            return  # a backward pass of this batch was for some parameters, this is for others
+            return  # the second backward pass of this batch, for other parameters
         self.reducer._rebuild_buckets()  # once in a training, as `forward` does
         self.reducer.prepare_for_backward([loss] if self.find_unused_parameters else [])
 

@@ -41,7 +41,7 @@ class BucketTuner:
     Args:
         models: The wrapped models; those that are not replicated are ignored.
         distributed: The ranks.
-        device: The models'.
+        device: The models' device.
         sizes_mb: Sizes to try; of those that hold all gradients in one bucket, only the first.
 
     Attributes:

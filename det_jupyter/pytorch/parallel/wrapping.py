@@ -106,7 +106,7 @@ def parallelize(
 
     Args:
         model: On its device.
-        device: The model's.
+        device: The model's device.
         distributed: The ranks.
         options: How it is trained.
         find_unused_parameters: Allow parameters that get no gradient in some batches; costs a
@@ -182,8 +182,8 @@ def unwrap(model: nn.Module) -> nn.Module:
 def share_buffers(models: Iterable[nn.Module]) -> None:
     """Overwrite the buffers of all ranks with the chief's, before an evaluation. Collective.
 
-    Running statistics differ between the ranks after a batch; those that are evaluated have to be
-    those that the chief saves.
+    Running statistics differ between the ranks after a batch, but all ranks have to evaluate the
+    ones that the chief saves.
     """
     broadcast(
         [

@@ -39,7 +39,7 @@ def reduce_batches(
     """Return one rank's part, from the values and record counts of its batches (at least one)."""
     if reducer is Reducer.AVG:
         pairs = zip(values, records, strict=True)
-        # Without records a value counts for nothing, also if it is NaN.
+        # A value that was computed from no records does not count, also if it is NaN.
         products = [value * count if count else 0.0 for value, count in pairs]
         return MetricPart(exact_sum(products), exact_sum(records))
     return MetricPart(_reduce(reducer, values), exact_sum(records))
@@ -74,7 +74,7 @@ def reducers_by_name(reducers: Any, names: Sequence[str]) -> dict[str, Reducer]:
     """Return the reducer of each metric, from what `evaluation_reducer` returned.
 
     Raises:
-        ConfigError: It is neither a Reducer, nor a dict with one for each of the metrics.
+        ConfigError: The returned value is neither a Reducer, nor a dict with one for each metric.
     """
     where = "evaluation_reducer"
     if isinstance(reducers, Reducer):

@@ -36,8 +36,8 @@ class BatchWeight:
         distributed: The ranks.
 
     Attributes:
-        factor: By which gradients of this rank are multiplied; the mean over the ranks is 1.
-        given: The weight of this batch, of `backward(weight=...)`; None: its records.
+        factor: The factor of this rank's gradients; its mean over the ranks is 1.
+        given: The weight of this batch, from `backward(weight=...)`; None: its number of records.
         sum_ranks: The collective; the caller may put a timer around it.
     """
 
@@ -64,8 +64,8 @@ class BatchWeight:
         """Set `factor` for a backward pass. Collective if there is a weight.
 
         Args:
-            weight: What the loss is a mean over, on this rank; None: its records.
-            device: That of the loss.
+            weight: The weight of this rank's loss, such as a number of tokens; None: its records.
+            device: The device of the loss.
 
         Raises:
             TrialMistake: It is no weight, or the passes of a window cannot be weighed together.
@@ -79,7 +79,7 @@ class BatchWeight:
             return
         own = _checked(weight, device)
         if self._share is not None and not self._share.records:
-            own = own * 0  # a stand-in
+            own = own * 0  # a stand-in has no weight
         if position.aggregation_frequency == 1:
             self.given = own if is_first else self.given
             self.factor = own * self._distributed.size / _or_one(self._total(own, device))
@@ -93,10 +93,10 @@ class BatchWeight:
         self.factor = own * self._distributed.size / position.window_weights[0]
 
     def window_divisor(self, *, averages: bool) -> Number:
-        """Return by what the optimizer divides the gradients of the window that ends.
+        """Return the number that divides the gradients of the window that ends.
 
-        `averages`: it averages over the window's batches; else it sums, which is the same times
-        their number.
+        `averages`: the gradients are averaged over the window's batches; else they are summed, and
+        the number is smaller by the factor of these batches.
         """
         position = self._position
         num_batches = len(position.window)
@@ -154,7 +154,7 @@ def _checked(weight: Any, device: torch.device) -> Number:
 
 
 def _or_one(total: Number) -> Number:
-    """Return the number; 1 in place of 0, since nothing is divided by 0 then but zeros."""
+    """Return the number, or 1 for 0: then all numbers to be divided are 0 too."""
     if isinstance(total, torch.Tensor):
         return torch.where(total > 0, total, 1.0)
     return total or 1.0

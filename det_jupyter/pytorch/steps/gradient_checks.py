@@ -54,7 +54,7 @@ class RawBackward:
             self._hooked.register_post_accumulate_grad_hook(self._after_gradient)
 
     def before_ours(self) -> None:
-        """Forget raw gradients that were zeroed since. Called before `context.backward`.
+        """Forget raw gradients that were zeroed meanwhile. Called before `context.backward`.
 
         Raw gradients are those of a call of `loss.backward()`.
         """
@@ -81,8 +81,8 @@ def averaging(
     Args:
         closure: Returns a loss: a number, or a tensor with one number; or something else, which
             is passed on.
-        weight_of: Returns this rank's part of what the loss is a mean over, times the number of
-            ranks. Called after the closure, which may set it by `context.backward`.
+        weight_of: Returns this rank's share of the loss's total weight, times the number of ranks.
+            Called after the closure, which may set the weight by `context.backward`.
     """
 
     def averaged() -> Any:
@@ -92,7 +92,7 @@ def averaging(
         elif not isinstance(loss, int | float):
             return loss
         weight = weight_of()
-        own = weight * float(loss) if weight else 0.0  # the loss of no records may be NaN
+        own = weight * float(loss) if weight else 0.0  # a loss over no records may be NaN
         total = distributed.reduce_(torch.tensor([own], dtype=torch.float64), "sum")
         mean = float(total) / distributed.size
         return torch.full_like(loss, mean) if isinstance(loss, torch.Tensor) else mean

@@ -53,7 +53,7 @@ class LRScheduler:
     """A learning rate scheduler together with when to step it."""
 
     class StepMode(Enum):
-        """When to step."""
+        """When a scheduler steps."""
 
         STEP_EVERY_EPOCH = 1
         STEP_EVERY_BATCH = 2

@@ -1,7 +1,7 @@
 """From a batch to new weights: gradients weighed (batch_weight.py), and steps at ends of windows.
 
-`backward`          scales the loss (fp16) and weights it by this rank's part of what it is a mean
-                    over; at the last batch of a window, averages gradients over the ranks
+`backward`          scales the loss (fp16) and weights it by this rank's share of the records (or
+                    tokens); at the last batch of a window, averages gradients over the ranks
 `step`              at the last batch of a window: divides gradients by the window's batches,
                     unscales (fp16), clips, steps, zeroes
 `after_step`        updates the scaler, once for all optimizers
@@ -262,8 +262,8 @@ class Stepping:
     ) -> tuple[Any, Any] | None:
         """Check the gradients that an optimizer steps with. Called as a hook of `optimizer.step`.
 
-        On several ranks, return the arguments for the step, in which closures return the loss
-        averaged over the ranks; otherwise None: the arguments stay as they are.
+        On several ranks, return new arguments for the step, in which closures return the loss
+        averaged over the ranks. Otherwise return None, and the arguments stay as they are.
 
         Raises:
             TrialMistake: The gradients are not those of all records.

@@ -72,7 +72,8 @@ class Events:
         Return a reason to leave without training, or None.
         """
         steps = self.start.steps_completed
-        self.core.preempt.was_asked()  # on the control page: this code checks, even if it is stuck
+        # Records on the control page that this code reads it, even if the training gets stuck.
+        self.core.preempt.was_asked()
         self.savepoints.restore()
         self.orders.begin(self.schedule)
         set_training(self.context.models)
@@ -190,7 +191,7 @@ class Events:
         Return a reason to leave, or None if training continues.
         """
         searcher = self.core.searcher
-        while steps >= self.schedule.target:  # two lengths may be the same number of batches
+        while steps >= self.schedule.target:  # two lengths may be equal in batches
             if not searcher.is_last:
                 self.savepoints.finish()
                 searcher.report_reached(steps)

@@ -44,8 +44,8 @@ def init(
         aggregation_frequency: Batches from one step of the optimizer to the next; by default the
             configuration's, or 1.
         enable_tensorboard_logging: Write metrics to TensorBoard files too.
-        seed: Of the trial; by default the configuration's `reproducibility.experiment_seed`, or
-            a random one.
+        seed: The trial's seed; by default the configuration's `reproducibility.experiment_seed`,
+            or a random one.
         checkpoint_storage: Folder for checkpoints; by default det_jupyter's own.
 
     Raises:
@@ -101,7 +101,7 @@ def context_of_rank(
     """Return the context of a rank of an experiment.
 
     Args:
-        rank: Its context of the Core API, whose `info` has the trial.
+        rank: The rank's context of the Core API, whose `info` has the trial.
         hparams: By default the trial's.
     """
     info = rank.info

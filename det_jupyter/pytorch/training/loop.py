@@ -141,7 +141,8 @@ class Loop:
             way.
         """
         start = self.start
-        self.core.train.on_report()  # the loop does; its own TensorBoard files are not read
+        # The loop reports metrics, so they are not read from TensorBoard files too.
+        self.core.train.on_report()
         with (
             self._timings.journaling(self.context, self.core.sink, self._distributed.barrier),
             closing(self.context),

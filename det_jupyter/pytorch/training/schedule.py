@@ -49,7 +49,8 @@ class Schedule:
         rules = self._rules
         boundary = self.target
         for index, period in enumerate((rules.reporting, rules.validation, rules.checkpoint)):
-            if self._next_due.get(index, 0) <= steps_completed:  # a search may be slow
+            # Not at each call, as `in` of a user's container may be slow.
+            if self._next_due.get(index, 0) <= steps_completed:
                 due = next_due(self.units, period, steps_completed, self.target)
                 self._next_due[index] = sys.maxsize if due is None else due
             boundary = min(boundary, self._next_due[index])

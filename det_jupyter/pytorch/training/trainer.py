@@ -213,7 +213,7 @@ class Trainer:
             where = str(folder)
             if not folder.is_dir() and len(folder.parts) > 1:
                 raise ConfigError(f"fit: latest_checkpoint: there is no folder {folder}")
-            if not folder.is_dir():  # a name, as `fit` prints it
+            if not folder.is_dir():  # a uuid, as `fit` prints it
                 where = self._core.checkpoint.path_of(str(checkpoint))
         with reading(where) as folder:
             metadata = core.read_metadata(folder)

@@ -1,4 +1,4 @@
-"""What a rank runs if its entrypoint is a trial class: the training, to the target of its run."""
+"""The work of a rank whose entrypoint is a trial class: it trains to the target of its run."""
 
 from __future__ import annotations
 

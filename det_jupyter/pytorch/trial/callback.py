@@ -119,11 +119,11 @@ class EarlyStopping(PyTorchCallback):
     """Ends the training when a validation metric no longer improves.
 
     Args:
-        context: The trial's.
+        context: The trial's context.
         metric: Name of a validation metric. NaN is worse than any number.
         patience: Validations in a row without a better value that end the training.
         smaller_is_better: Whether a smaller value is the better one.
-        min_delta: By how much a value has to be better to count.
+        min_delta: The least improvement that counts.
     """
 
     def __init__(

@@ -56,11 +56,11 @@ class PyTorchTrialContext(TrialInfo, Instruments):
     Args:
         distributed: The ranks and their collectives; by default `core`'s, or a single rank.
         core: The Core API's context, which training needs.
-        device: This rank's.
+        device: This rank's device.
         hparams: The trial's hyperparameters.
         config: The experiment's configuration; its `optimizations` have effect here.
-        experiment_id, trial_id, trial_seed: The trial's.
-        tensorboard_folder: The trial's, for TensorBoard's files.
+        experiment_id, trial_id, trial_seed: The ids and the seed of the trial.
+        tensorboard_folder: The trial's folder for TensorBoard's files.
 
     Attributes:
         distributed, core, device, config: As above.
@@ -106,7 +106,8 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         self.accepts_any_loader = False
         self.has_searcher = True  # the configuration has a searcher metric
         self._claimed_by: object = None
-        self.built: dict[str, Any] | None = None  # by the loop, before it trains: configured.py
+        # Set by the loop before it trains (configured.py).
+        self.built: dict[str, Any] | None = None
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
         self.stepping = Stepping(self.position, Precision(device, None), self.distributed)
         self._unmovable: set[type] = set()
@@ -215,9 +216,9 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         """Register a metric that is computed from the values of all batches; return its reducer.
 
         Args:
-            reducer: A MetricReducer; or a function of the list of all values that were passed to
-                `update` of what is returned, on all ranks, in the order of the data.
-            name: Of the metric; without one the reducer has to return a dict of metrics.
+            reducer: A MetricReducer; or a function of the list of all values, in the order of the
+                data, that all ranks passed to `update` of the returned reducer.
+            name: The name of the metric; without one the reducer has to return a dict of metrics.
             for_training, for_validation: Whether it is reported with metrics of the training, and
                 with those of validations.
         """
@@ -306,10 +307,10 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         Args:
             loss: A mean over this rank's records, as torch's losses are by default.
             gradient, retain_graph, create_graph: As in `torch.Tensor.backward`.
-            weight: Over how much the loss is a mean, if not over records: the number of tokens
-                that are not ignored, say, or the sum of the records' weights. The mean over all
-                ranks, and over a window, is weighted by it; so are the metrics of the batch.
-                Collective: all ranks give one, or none does.
+            weight: The weight of this rank's loss, if it is not a mean over records: for example
+                the number of tokens that are not ignored, or the sum of the records' weights. The
+                mean over all ranks, and over a window, is weighted by it; so are the metrics of
+                the batch. Collective: either all ranks give a weight, or none.
 
         Raises:
             TrialMistake: The weight is no number of at least 0, or only some backward passes of a

@@ -73,7 +73,7 @@ class PyTorchTrial:
         Override it if a record is not a row: graphs, tokens. Without it, a DataLoader counts rows.
         It is called with batches before they are moved to the device, and weights metrics of
         training and validation. Gradients of a DataLoader's batches are weighted by rows, whatever
-        it returns; if the loss is a mean over something else, say over how much:
+        it returns; if the loss is a mean over something else, pass its weight:
         `context.backward(loss, weight=...)`. With loaders of other kinds it weights gradients too,
         because their rows are not known.
         """

@@ -33,7 +33,7 @@ class TensorBoard:
     """The TensorBoard files of one rank.
 
     Args:
-        folder: The trial's, for all ranks and runs.
+        folder: The trial's folder, for all ranks and runs.
         rank: This rank.
         is_enabled: Whether metrics are written.
         first_step: Batches that earlier runs have trained; None: `begin_at` will set it.
