@@ -1,9 +1,9 @@
 """`python -m det_jupyter.master`: runs the user's master, or a command that starts or stops it.
 
-`serve` is run at every `%load_ext`, and mostly a master is running already. So the lock is taken
-first, before anything but the standard library is imported; then the agent is started, which takes
-longest to be ready; then everything else. Before it opens anything or starts a thread, it forks
-the process from which its readers are forked.
+`serve` is run at every `%load_ext`, when a master usually runs already. So it takes the lock
+first, before it imports anything but the standard library; then it starts the agent, which takes
+longest to be ready; then everything else. Before it opens a file or starts a thread, it forks the
+process from which readers are forked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def main() -> int:
     if options.verb == "serve":
         try:
             return _serve(options)
-        except DetError as error:  # about folders and files: the starter shows this output
+        # About folders and files: the program that starts a master shows this output.
+        except DetError as error:
             sys.exit(str(error))
     from det_jupyter.master.cli import run
 

@@ -20,7 +20,7 @@ from det_jupyter.master.stopping import (
     find_processes_without_agent,
 )
 
-_MOST_NAMED = 8  # processes, in messages
+_MOST_NAMED = 8  # most processes named in a message
 _NOT_RUNNING = 3  # exit status, as of `systemctl status`
 
 
@@ -40,13 +40,13 @@ def start(options: argparse.Namespace) -> int:
 
 
 def restart(options: argparse.Namespace) -> int:
-    """Replace the master, of whatever version it is, by one of this environment."""
+    """Replace the running master, of any version, by one of this environment."""
     end_master()
     return start(options)
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Stop the master, of whatever version it is; with --everything, all processes of its home."""
+    """Stop the master, of any version; with --everything, all processes of its home."""
     if options.everything:
         ended = end_everything()
         print(f"Ended: {', '.join(ended)}. Nothing runs now." if ended else "Nothing runs.")

@@ -3,15 +3,15 @@
 An agent is connected while it streams its commands from the master.
 
 connected                       nothing to do
-connected, silent for SILENT_S  it is frozen: it is disconnected, and its trials show the problem
+connected, silent for SILENT_S  it is frozen: its link is closed, and its trials show the problem
 disconnected for AWAY_S         nothing new is started on it
 disconnected, lock held         it is starting, or will connect again: wait, however long
 disconnected, lock free         it has exited: start another, with growing pauses if it exits soon
-disconnected for LOST_S         its runs count as lost, unless a process holds its lock or did so
-                                LOST_S ago: its successor may report how they have ended
-disconnected, node has exited   the same, at once: its cluster says that nothing runs there
+disconnected for LOST_S         its runs count as lost, unless a process has held its lock within
+                                LOST_S: its successor may report how they have ended
+disconnected, node has exited   the same, at once: its cluster reports that nothing runs there
 
-When the master ends, running trials are killed or go on; if none runs, the agent ends too.
+When the master ends, running trials are killed or continue; if none runs, the agent ends too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 CHECK_S = 0.2
 AWAY_S = 1.0
 LOST_S = 30.0
-_GANGS_S, _AGENT_S = 10.0, 5.0  # timeouts for them to end when the master ends
+_GANGS_S, _AGENT_S = 10.0, 5.0  # time for gangs and for an agent to end when the master ends
 
 
 class AgentSupervisor:
@@ -51,7 +51,8 @@ class AgentSupervisor:
         self._engine = engine
         self._lost_s = lost_s
         self._lost: set[str] = set()
-        self._ended_s: dict[str, float] = {}  # how long they were silent when their lock was free
+        # By agent: how long it was silent when its lock was found free.
+        self._ended_s: dict[str, float] = {}
 
     async def run(self) -> None:
         """Check the agents several times a second, until cancelled."""
@@ -68,7 +69,7 @@ class AgentSupervisor:
             await asyncio.sleep(CHECK_S)
 
     def connected(self) -> list[str]:
-        """Return the connected agents that are the engine's."""
+        """Return the connected agents among those of the engine."""
         agents = self._service.machine.state.agents
         connected = self._service.links.connected()
         return [id for id in connected if id not in agents or not agents[id].is_remote]
@@ -98,16 +99,17 @@ class AgentSupervisor:
                 since_s = silent_s if agent.is_remote else silent_s - ended_s
                 if since_s >= self._lost_s or is_over:
                     logger.error("agent %s is gone: what ran there is lost", agent_id)
-                    # Else it may have ended while there was no master.
+                    # If it was never heard, it may have ended while there was no master.
                     loss = Loss.SILENCE if links.was_heard(agent_id) else Loss.MASTER
                     self._service.take(AgentLost(agent_id=agent_id, loss=loss))
-                    self._lost.add(agent_id)  # not before: on a full disk it is tried again
+                    # Last, because the above is tried again if the disk is full.
+                    self._lost.add(agent_id)
 
     def _why_silent(self, agent: Agent) -> str | None:
         """Return why an agent that runs is not connected; None if it has exited.
 
-        If any agent is connected, it is the one that the engine keeps running, and others have
-        exited.
+        If any agent is connected, it is the agent process that the engine keeps running, and
+        others have exited.
         """
         if agent.is_remote:
             nodes = self._service.nodes
@@ -139,13 +141,13 @@ class AgentSupervisor:
 async def shut_down(
     service: Service, supervisor: AgentSupervisor, clusters: Clusters, *, everything: bool
 ) -> None:
-    """End everything but the server, which answers until the process exits.
+    """End all parts of the master except the server, which answers until the process exits.
 
     Args:
         service: The master's service.
         supervisor: The agents' supervisor, whose task has been cancelled.
-        clusters: Their agents are ended with the others; so are the bridges, in any case.
-        everything: Also kill running trials; else they go on under their agent.
+        clusters: All clusters; their bridges are ended, and their agents like the others.
+        everything: Also kill running trials; else they continue under their agent.
     """
     service.begin_to_leave()
     if everything:
@@ -162,7 +164,7 @@ async def _end_experiments(service: Service) -> None:
     for experiment in service.machine.state.unfinished_experiments():
         try:
             service.apply(Kill(experiment_id=experiment.id))
-        except Exception:  # a disk is full, for example: the ranks end with their agents
+        except Exception:  # a full disk, for example; the ranks end with their agents
             logger.exception("experiment %d could not be killed", experiment.id)
             return
     deadline = asyncio.get_running_loop().time() + _GANGS_S

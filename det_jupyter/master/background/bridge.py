@@ -1,4 +1,4 @@
-"""The process of a bridge: starts it, passes orders, reads reports."""
+"""The process of a bridge to a cluster: starts it, sends orders to it, reads its reports."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from det_jupyter.errors import DetError
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_LINE = 16 * 2**20  # bytes of a report: a cluster of some thousand nodes
+_LONGEST_LINE = 16 * 2**20  # bytes of a report of a cluster with some thousand nodes
 _END_S = 2.0
-_TAIL = 300  # characters of the log
+_TAIL = 300  # characters of the log that are read for its last line
 
 
 def bridge_log(name: str) -> Path:
-    """Return the file with what a cluster's bridge prints."""
+    """Return the log file with the output of a cluster's bridge."""
     return paths.log_dir() / f"bridge-{name}.log"
 
 
@@ -41,7 +41,7 @@ def last_line(name: str) -> str:
 
 
 class Bridge:
-    """A running bridge; `start` makes one."""
+    """A running bridge, created by `start`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -82,7 +82,7 @@ class Bridge:
         return cls(process)
 
     def send(self, order: Wire) -> None:
-        """Send an order; it is lost if the bridge has ended, and then so is what it was for."""
+        """Send an order; if the bridge has ended, the order is lost, and it has no effect."""
         assert self._process.stdin is not None
         with suppress(OSError, RuntimeError):
             self._process.stdin.write(order.model_dump_json().encode() + b"\n")
@@ -101,7 +101,8 @@ class Bridge:
                 logger.warning("a bridge wrote %r", line[:200])
 
     async def end(self) -> int:
-        """Close its stdin, wait, and kill it if it does not end; return its exit status."""
+        """Close the bridge's stdin, wait, and kill it if it does not end; return its exit status.
+        """
         assert self._process.stdin is not None
         self._process.stdin.close()
         with suppress(TimeoutError):
@@ -113,5 +114,5 @@ class Bridge:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the bridge: its driver stays in no cluster of the caller's."""
+    """Return the bridge's variables, without those that would bind it to the caller's cluster."""
     return {name: value for name, value in environ.items() if name != "RAY_ADDRESS"}

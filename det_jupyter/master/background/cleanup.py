@@ -2,9 +2,9 @@
 
     every 10 s             measured series are packed, and old ones rolled up
     every minute           pages that the database does not use are returned to the file system
-    at the start, every    blobs and unpacked modules that no experiment refers to are deleted, and
-      hour, and after a    incomplete checkpoints of ranks that were killed; addresses of alerts
-      deletion
+    at the start, every    blobs and unpacked modules that no experiment refers to, incomplete
+      hour, and after a    checkpoints of killed ranks, old alerts, and addresses without a use are
+      deletion             deleted
 
 A client stores the blobs of an experiment before it submits it; if a blob exists already, it sets
 the file's modification time. So only files that are older than an hour are deleted.
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 _PERIOD_S = 60.0
 _SWEEP_S = 3600.0
 _PACKING_S = 10.0
-_GRACE_S = 3600.0  # for files that are stored before an experiment refers to them
+_GRACE_S = 3600.0  # age that files need: they are stored before an experiment refers to them
 _DELETING = ".doomed-"  # prefix of the names of files that are being deleted
 
 
 async def clean_up(service: Service) -> None:
     """Run the clean-up once a minute, until cancelled."""
-    swept_at, num_swept = -_SWEEP_S, -1  # num_swept: how many experiments there were then
+    swept_at, num_swept = -_SWEEP_S, -1  # num_swept: number of experiments at the last sweep.
     while True:
         try:
             now = time.time()
@@ -73,7 +73,7 @@ async def keep_series(service: Service) -> None:
 
 
 async def pack_series(service: Service, now: float) -> None:
-    """Pack series that have enough rows for a chunk, or to which none was added for long.
+    """Pack series that have enough rows for a chunk, or have had no new rows for long.
 
     Rows are read and packed in a thread; the event loop only writes, in small transactions.
     """
@@ -91,7 +91,8 @@ async def pack_series(service: Service, now: float) -> None:
 
 
 def _sweep_alerts(service: Service, now: float) -> None:
-    """Delete old alerts, and addresses that no experiment, template, alert or tracker has."""
+    """Delete old alerts, and addresses that no experiment, template, alert or tracker refers to.
+    """
     store, state = service.store, service.machine.state
     store.alerts.prune()
     configs = [experiment.config for experiment in state.experiments.values()]
@@ -124,9 +125,10 @@ def _remove_if_old(path: Path, before: float) -> bool:
         if path.stat().st_mtime > before:
             return False
         renamed = path if path.name.startswith(".") else path.with_name(_DELETING + path.name)
-        path.rename(renamed)  # a client that stores it now finds none, and writes a new file
+        # A client that stores the file now does not find it, and writes a new one.
+        path.rename(renamed)
         if renamed.stat().st_mtime > before:
-            renamed.rename(path)  # a client has set its time just before
+            renamed.rename(path)  # a client has renewed its modification time just before
             return False
         if renamed.is_dir() and not renamed.is_symlink():
             shutil.rmtree(renamed)

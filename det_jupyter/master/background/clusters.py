@@ -33,8 +33,8 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-_FIRST_S = 60.0  # how long a bridge may take to load Ray and connect, until `add` gives up
-_END_S = 25.0  # how long the agents of a removed cluster may take to end
+_FIRST_S = 60.0  # time for the bridge of a new cluster to load Ray and connect
+_END_S = 25.0  # time for the agents of a removed cluster to end
 
 
 class Clusters:
@@ -43,9 +43,9 @@ class Clusters:
     Args:
         service: The master's service.
         access: Stores the tokens of agents.
-        open_listener: Opens the port that agents of other computers connect to, for the cluster
-            of this name; returns it.
-        close_listener: Closes it, if neither another cluster nor an agent needs it.
+        open_listener: Opens the port for agents of other computers, for the cluster of this name;
+            returns the port.
+        close_listener: Closes the port if neither another cluster nor an agent needs it.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class Clusters:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Start the bridges of the clusters in pools.yaml; watch over all, until cancelled."""
-        with suppress(DetError):  # `status` shows the problems of the file
+        """Start the bridges of the clusters in pools.yaml; watch all clusters, until cancelled."""
+        with suppress(DetError):  # `status` shows problems of the file
             found = read_pools()
             for config in found.clusters if found else ():
                 self._start(config)
-            # Those that were taken out of the file, or whose removal a killed master had begun.
+            # Clusters that were deleted from the file, or whose removal a killed master had begun.
             for name in self._access.clusters - self._clusters.keys():
                 logger.warning("cluster %s is not in the file any more: its agents end", name)
                 close_agents(name, self._service, self._access)
-        self._note_names()  # also that there are none
+        self._note_names()  # also an empty list
         while True:
             await asyncio.sleep(1.0)
             for cluster in self._clusters.values():
@@ -86,7 +86,7 @@ class Clusters:
         return cluster
 
     def _note_names(self) -> None:
-        """Store which clusters there are, for the sizes of trials that their pools may run."""
+        """Store the names of the clusters: their pools may grow beyond the present nodes."""
         if list(self._clusters) != self._service.machine.state.clusters:
             self._service.take(ClustersChanged(names=list(self._clusters)))
 
@@ -104,12 +104,12 @@ class Clusters:
         await cluster.run(master)
 
     async def add(self, request: AddCluster) -> ClusterStatus:
-        """Connect to a cluster, and store it.
+        """Connect to a cluster, and store its settings.
 
         Raises:
-            ConfigError: Its settings are not valid.
-            Conflict: There is one of this name, or it cannot be connected to; the message says why
-                and what to do.
+            ConfigError: The settings are not valid.
+            Conflict: A cluster has this name, or it cannot be connected to; the message has the
+                reason and what to do.
         """
         config = _parse(request)
         read_pools()  # a problem of the file is reported before anything is done
@@ -132,7 +132,7 @@ class Clusters:
             stored = read_pools()
             self._store([*stored.clusters, config] if stored else [config])
         except BaseException:
-            if pools is not None:  # no empty pool is left
+            if pools is not None:  # so that no empty pool is left
                 self._service.apply(SetPools(pools=pools))
             await self._drop(cluster)
             raise
@@ -153,7 +153,7 @@ class Clusters:
             await task
 
     async def _drop(self, cluster: Cluster) -> None:
-        """End a cluster's bridge, make the tokens of its agents void, and forget it."""
+        """End a cluster's bridge, revoke its agents' tokens, and forget it."""
         await self._stop(cluster)
         close_agents(cluster.config.name, self._service, self._access)
         del self._clusters[cluster.config.name], self._tasks[cluster.config.name]
@@ -161,7 +161,7 @@ class Clusters:
         await self._close_listener(cluster.config.name)
 
     async def remove(self, name: str) -> RemovedCluster:
-        """End a cluster's agents, and connect to it no more; return what that does.
+        """End a cluster's agents and the connection to it; return a description of the effects.
 
         Raises:
             NotFound: There is no such cluster.
@@ -189,7 +189,7 @@ class Clusters:
         return answer
 
     async def _end(self, cluster: Cluster, status: ClusterStatus, answer: RemovedCluster) -> None:
-        """End a cluster's agents and forget it; add to the answer why that is not in order."""
+        """End a cluster's agents and forget it; add problems to the answer."""
         name = cluster.config.name
         if status.state == "connected":
             await cluster.end()
@@ -202,8 +202,9 @@ class Clusters:
         mine = [
             id for id, node in nodes.of_agents.items() if node.cluster == name and id in agents
         ]
-        # In order, it has registered without slots, and nothing runs there any more. Others may
-        # only be cut off: they count as lost when their ranks' leases have ended (supervisor).
+        # An agent that ends in order registers without slots, and nothing runs there any more. The
+        # others may only be cut off: they count as lost when their ranks' leases have ended
+        # (agent_supervisor.py).
         left = [agent_id for agent_id in mine if not agents[agent_id].slots]
         cut_off = [id for id in mine if id not in left and not nodes.left(id)]
         if cut_off and not answer.problem:
@@ -213,14 +214,14 @@ class Clusters:
             self._service.take(AgentLost(agent_id=agent_id, loss=Loss.LEAVING))
 
     def statuses(self) -> list[ClusterStatus]:
-        """Return all clusters."""
+        """Return the status of each cluster."""
         return [cluster.status() for cluster in self._clusters.values()]
 
     async def close(self, *, end_hosts: bool) -> None:
         """End the bridges.
 
         Args:
-            end_hosts: Also end the agents; else they go on, for the next master.
+            end_hosts: Also end the agents; else they continue, for the next master.
         """
         tasks = list(self._tasks.values())
         if end_hosts:
@@ -236,7 +237,7 @@ async def _first(cluster: Cluster) -> None:
     """Wait until a new cluster is connected.
 
     Raises:
-        Conflict: It is not.
+        Conflict: It cannot be connected to.
     """
     waits = [
         asyncio.create_task(cluster.connected.wait()),
@@ -266,10 +267,10 @@ def _parse(request: AddCluster) -> ClusterConfig:
 
 
 def _check_pool_name(name: str) -> None:
-    """Check the name of a pool that may not be there yet.
+    """Check the name of a pool, which may not exist yet.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: The name is not valid.
     """
     try:
         parse_pools({"pools": [{"pool_name": name}]})
@@ -278,7 +279,7 @@ def _check_pool_name(name: str) -> None:
 
 
 def _with_pattern(pools: list[dict[str, Any]], pattern: str, name: str) -> list[dict[str, Any]]:
-    """Return pools of which only `name`, which is added if it is absent, has this pattern."""
+    """Return the pools with this pattern moved to pool `name`, which is added if it is missing."""
     changed = [
         pool | {"agents": [each for each in pool.get("agents", []) if each != pattern]}
         for pool in pools

@@ -1,4 +1,4 @@
-"""Queries samplers and pruners as the machine commands, one at a time; their answers are events.
+"""Carries out queries of samplers and pruners, one at a time; their answers are events.
 
 A sampler may compute for seconds, so it does so in a thread. As answers are stored as events, a
 restarted master does not query again, and an update of Optuna does not change past decisions.
@@ -64,7 +64,7 @@ async def _answer(
 
 
 def to_history(trial: Trial) -> TrialHistory:
-    """Return what samplers need of a trial."""
+    """Return the data of a trial that samplers use."""
     state: Literal["running", "complete", "pruned", "failed"]
     if trial.exit_reason is None:
         state = "running"

@@ -1,13 +1,13 @@
-"""Deletes files and rows as the machine commands; the outcomes are events.
+"""Carries out commands that delete files and rows; the outcomes are events.
 
 Files are deleted in a thread, one command after the other. A checkpoint is deleted only if its
-recorded path is the one that the experiment's storage has for its uuid, and if it is a checkpoint
-with that uuid; anything else is left as it is, and reported. Commands are idempotent.
+recorded path is the path of its uuid in the experiment's storage, and if a checkpoint with this
+uuid is there; anything else is kept, and reported. Commands are idempotent.
 
-A rank that is killed just after it has completed a checkpoint has no time to record it. The master
-does not have its uuid, so such checkpoints are found by their metadata when their experiment is
-deleted, in det_jupyter's own folder: another one may have checkpoints of other masters, whose
-experiments have the same numbers.
+A rank that is killed just after it has completed a checkpoint has no time to record it, so the
+master does not know its uuid. When the experiment is deleted, such checkpoints are found by their
+metadata, but only in det_jupyter's own folder: another folder may have checkpoints of other
+masters, whose experiments have the same numbers.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ _RETRY_S = 1.0
 
 @dataclass(slots=True)
 class Removed:
-    """What was deleted, and what could not be."""
+    """Results of a deletion: what was deleted, and what could not be deleted."""
 
     uuids: list[str] = field(default_factory=list)  # checkpoints that were deleted
-    left_bytes: dict[str, int] = field(default_factory=dict)  # by uuid, if deleted only in part
-    problems: list[str] = field(default_factory=list)  # what remains and why, a line each
+    # By uuid: remaining bytes of those deleted in part.
+    left_bytes: dict[str, int] = field(default_factory=dict)
+    # A line for each thing that remains, with the reason.
+    problems: list[str] = field(default_factory=list)
 
 
 async def delete(service: Service) -> None:
@@ -100,7 +102,8 @@ def remove_files(
     """Delete the files that a command names.
 
     Args:
-        recorded: The uuids of all checkpoints in the database; None: delete no others.
+        recorded: The uuids of all checkpoints in the database, to find the experiment's unrecorded
+            ones; None: do not search for these.
     """
     removed = Removed()
     globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
@@ -129,7 +132,7 @@ def remove_files(
 def _unrecorded(
     command: DeleteExperiment, folder: Path, recorded: Collection[str]
 ) -> Iterator[str]:
-    """Yield checkpoints in a folder that are of the experiment's trials, but were not recorded."""
+    """Yield the checkpoints of an experiment's trials in a folder that were not recorded."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name in recorded or not is_name(path.name) or path.is_symlink():
             continue
@@ -137,7 +140,7 @@ def _unrecorded(
             metadata: object = read_metadata(path)
             if (
                 isinstance(metadata, dict)
-                and metadata.get("uuid") == path.name  # no copy that a user has made
+                and metadata.get("uuid") == path.name  # not a copy that a user has made
                 and metadata.get("experiment_id") == command.experiment_id
                 and metadata.get("trial_id") in command.trial_ids
             ):
@@ -155,7 +158,8 @@ def _remove_checkpoint(
     try:
         left_bytes = storage.delete(uuid, globs)
     except CheckpointError as error:
-        if str(error) not in removed.problems:  # the same for all if the storage cannot be reached
+        # The same for all checkpoints if the storage cannot be reached.
+        if str(error) not in removed.problems:
             removed.problems.append(str(error))
         return
     if left_bytes:

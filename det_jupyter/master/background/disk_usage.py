@@ -1,15 +1,15 @@
-"""What takes the room of the master's data folder, and what of it can be freed without loss.
+"""What uses space in the master's data folder, and which of it can be freed without loss.
 
-Freed is only what nothing refers to:
+Only files that nothing refers to are freed:
 
     leftovers    run folders, traces and TensorBoard files of experiments that were deleted;
-                 checkpoints that a killed rank has begun, and has not completed
+                 checkpoints that a killed rank has not completed
     blobs, code  captured data that no experiment refers to, older than an hour (cleanup.py)
-    logs         rotated logs; logs of fork servers and bridges that were not written to for a day
-                 are emptied: a process may still have them open
+    logs         rotated logs; logs of fork servers and bridges without a new line for a day
+                 are emptied, not deleted: a process may still have them open
     database     pages that it does not use
 
-What belongs to an experiment, its checkpoints above all, is freed by deleting them.
+Files of experiments, above all checkpoints, are freed by deleting experiments or checkpoints.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _DATABASE = "det.sqlite3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the master's state refers to.
+    """The files that the master's state refers to.
 
     Args:
-        names: Of all experiments, by number.
+        names: The names of all experiments, by number.
         checkpoints: The experiment of each checkpoint, by uuid.
         last_id: The last number that was given to an experiment.
-        capsules: Of all experiments.
+        capsules: The capsules of all experiments.
         blobs: Names of blobs that experiments refer to.
         codes: Names of folders of unpacked modules that experiments refer to.
         locations: Folders of checkpoints outside of the data folder.
@@ -75,7 +75,7 @@ _Key = tuple[UseKind, str, int | None]  # kind, folder, experiment
 
 
 def known_of(service: Service) -> Known:
-    """Return what the machine's state refers to."""
+    """Return the files that the machine's state refers to."""
     state = service.machine.state
     experiments = list(state.experiments.values())
     capsules = [each.capsule for each in experiments]
@@ -92,7 +92,7 @@ def known_of(service: Service) -> Known:
 
 
 def measure(known: Known, data_dir: Path, now: float) -> list[DiskUse]:
-    """Return what takes how much, the largest first. Reads the sizes of all files."""
+    """Return the uses of disk space, the largest first. Reads the sizes of all files."""
     uses = [
         DiskUse(
             kind=kind,
@@ -110,12 +110,13 @@ def measure(known: Known, data_dir: Path, now: float) -> list[DiskUse]:
 
 
 def free(known: Known, data_dir: Path, now: float) -> FreedRoom:
-    """Delete what nothing refers to. Files that are gone already are no error."""
+    """Delete the files that nothing refers to. Files that do not exist any more are skipped."""
     freed = FreedRoom(num_bytes=0, num_files=0)
     safe = [path for found in _sums(known, data_dir, now).values() for path in found.safe]
     sizes = {path: _size_of(path) for path in safe}
-    sweep(data_dir, known.capsules, now)  # blobs and code, which a client may refer to meanwhile
-    remove_leftovers(known.locations, data_dir)  # checkpoints that no writer has locked
+    # Blobs and code, if they are old: a client may be about to refer to new ones.
+    sweep(data_dir, known.capsules, now)
+    remove_leftovers(known.locations, data_dir)  # incomplete checkpoints that no writer has locked
     for path, (num_bytes, num_files) in sizes.items():
         if not (path.name.startswith(_SCRATCH) or path.is_relative_to(data_dir / "blobs")
                 or path.is_relative_to(data_dir / "code")):  # fmt: skip
@@ -161,7 +162,7 @@ def _sums(known: Known, data_dir: Path, now: float) -> dict[_Key, _Sum]:
 
 
 def _parts(known: Known, data_dir: Path, now: float) -> Iterator[tuple[_Key, Path, bool]]:
-    """Yield each part of the folders: what it is, its path, and whether it can be freed."""
+    """Yield each part of the folders: its kind of use, its path, and whether it can be freed."""
     for location in sorted({str(data_dir / "checkpoints"), *known.locations}):
         is_own = location == str(data_dir / "checkpoints")
         yield from _checkpoints(known, Path(location), now, is_own=is_own)
@@ -193,11 +194,11 @@ def _parts(known: Known, data_dir: Path, now: float) -> Iterator[tuple[_Key, Pat
 def _checkpoints(
     known: Known, folder: Path, now: float, *, is_own: bool
 ) -> Iterator[tuple[_Key, Path, bool]]:
-    """Yield checkpoints, and what is left of some.
+    """Yield checkpoints, and leftovers of checkpoints.
 
-    A run that was given up may have committed one to a shared folder before it was ended. It is
-    not recorded then. Another master, with an experiment of the same number, may have written it
-    as well, so it is listed and never freed.
+    A run that was given up may have committed a checkpoint to a shared folder before it was ended;
+    it is not recorded then. But another master, with an experiment of the same number, may also
+    have written it, so it is listed and never freed.
     """
     for path in _entries(folder):
         number = known.checkpoints.get(path.name)
@@ -212,9 +213,9 @@ def _checkpoints(
 
 
 def _owner_of(path: Path, now: float) -> int | None:
-    """Return the experiment that a checkpoint names; None if it has just been written or is none.
+    """Return the experiment that a checkpoint's metadata names; None if there is none.
 
-    The record of one comes a moment later.
+    None also for a checkpoint that was just written: its record arrives a moment later.
     """
     if not _is_older(path, now - _GRACE_S):
         return None
@@ -227,7 +228,7 @@ def _owner_of(path: Path, now: float) -> int | None:
 
 
 def _of_experiments(known: Known, folder: Path) -> Iterator[tuple[_Key, Path, bool]]:
-    """Yield folders that are named after experiments; those of deleted ones are leftovers."""
+    """Yield folders named after experiments; those of deleted experiments are leftovers."""
     kinds: dict[str, UseKind] = {"traces": "traces", "tensorboard": "tensorboard"}
     for path in _entries(folder):
         digits = path.name.split(".")[0]
@@ -253,7 +254,7 @@ def _is_rotated(path: Path) -> bool:
 
 
 def _is_of_process(path: Path) -> bool:
-    """Return whether a fork server or bridge may have the log open, and be idle for days."""
+    """Return whether a log may be open in a fork server or bridge, which may be idle for days."""
     return path.name.startswith(("zygote-", "bridge-")) and not _is_rotated(path)
 
 
@@ -266,14 +267,14 @@ def _is_older(path: Path, before: float) -> bool:
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
-    except OSError:  # it is not there, or its drive is not
+    except OSError:  # the folder does not exist, or its drive is not mounted
         return []
 
 
 def _size_of(path: Path) -> tuple[int, int]:
-    """Return the room that a file or folder takes, and its number of files.
+    """Return the disk space of a file or folder, and its number of files.
 
-    Holes take none, and a file with several links is counted in parts.
+    Holes do not count, and a file with several links counts in parts.
     """
     num_bytes = num_files = 0
     for file in _files_in(path):
@@ -294,7 +295,7 @@ def _files_in(path: Path) -> Iterable[Path]:
 
 
 def usage_of(service: Service, known: Known) -> DiskUsage:
-    """Return what takes the room of the master's disks. Blocks: call it in a thread."""
+    """Return what uses space on the master's disks. Blocks: call it in a thread."""
     now = time.time()
     return DiskUsage(
         disks=service.disks.statuses(now), uses=measure(known, paths.data_dir(), now), at=now

@@ -1,8 +1,8 @@
-"""Watches the disks: warnings, the reserve, and trials that wait for room.
+"""Watches the disks: warnings, the reserve, and trials that wait for free space.
 
 every 2 s      the free space of the master's folders is read, each in a thread, as a drive may
-               hang; the reserve is given back or made; trials without slots that wait for room
-               are queued again when there is some
+               hang; the reserve is removed or made again; trials without slots that wait for
+               space are queued again when there is some
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from det_jupyter.master.service.service import Service
 logger = logging.getLogger(__name__)
 
 _PERIOD_S = 2.0
-_PATIENCE_S = 1.0  # for drives that do not answer; the others are not held up longer
+_PATIENCE_S = 1.0  # time for drives to answer; others do not wait longer for them
 
 
 class DiskWatch:
@@ -36,23 +36,23 @@ class DiskWatch:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._rooms: BlockingCalls[str, Room | None] = BlockingCalls()
-        self._known: dict[str, Room | None] = {}  # what each drive has answered last
+        self._known: dict[str, Room | None] = {}  # by folder: the last answer of its drive
         self._waits: BlockingCalls[int, bool] = BlockingCalls()
         self._was_low: set[str] = set()
 
     async def run(self) -> None:
-        """Watch them until cancelled."""
+        """Watch the disks until cancelled."""
         while True:
             try:
                 await self._look(time.time())
                 self._was_low = _log_changes(self._service, self._was_low)
                 self._service.store_facts()
-            except Exception:  # the next look is in a moment
+            except Exception:  # disks are read again in a moment
                 logger.exception("the disks could not be read")
             await asyncio.sleep(_PERIOD_S)
 
     async def _look(self, now: float) -> None:
-        """Read the disks once, and act on what is found."""
+        """Read the disks once, and act on the result."""
         service = self._service
         folders = folders_of(service)
         calls = {folder: partial(room_of, folder) for folder in folders}
@@ -72,7 +72,7 @@ class DiskWatch:
 
 
 def folders_of(service: Service) -> dict[str, list[int]]:
-    """Return the folders on this computer that are written to, and the experiments that do it."""
+    """Return the folders on this computer that are written to, with the experiments that write."""
     own = str(paths.data_dir())
     found: dict[str, list[int]] = {own: []}
     for experiment in service.machine.state.unfinished_experiments():
@@ -85,8 +85,8 @@ def folders_of(service: Service) -> dict[str, list[int]]:
 def forecast(service: Service, experiment: Experiment) -> RoomForecast:
     """Return whether an experiment's checkpoints will fit. Blocks: call it in a thread.
 
-    Known from the newest earlier experiment of the same name, or the one that it was forked from:
-    all checkpoints of an experiment stay until it ends, then its policy deletes some.
+    Computed from the newest earlier experiment of the same name, or from the one that it was
+    forked from. All checkpoints of an experiment stay until it ends; then its policy deletes some.
     """
     location = experiment.location
     folder = location or str(paths.data_dir() / "checkpoints")
@@ -128,12 +128,12 @@ def _writes(
 
 def _may_go_on(wait: RoomWait) -> bool:
     if wait.agent_id or not wait.folder.startswith("/"):
-        return True  # its ranks wait there if the disk is still full
+        return True  # if the disk is still full, its ranks wait at the write
     return is_enough_room(wait.folder, wait.needs_bytes)
 
 
 def _log_changes(service: Service, before: set[str]) -> set[str]:
-    """Log the disks that have become low or full; return all that are."""
+    """Log the disks that have become low or full; return all that are low or full."""
     found = {}
     for status in service.disks.warnings(time.time()):
         found[f"{status.agent_id} {status.folder} {status.state}"] = status

@@ -1,7 +1,8 @@
 """One cluster: its bridge, its nodes and their agents. See clusters.py for all of them.
 
-A bridge that has ended is started again, with growing pauses; what runs on the nodes goes on. What
-is decided is in engine/hosting.py. A node gets a name and a token when its agent starts.
+A bridge that has ended is started again, with growing pauses; processes on the nodes continue.
+engine/hosting.py decides which nodes get agents. A node gets a name and a token when its agent
+starts.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-_SILENT_S = 10.0  # a bridge reports every second
+_SILENT_S = 10.0  # a bridge that is silent for longer counts as silent: it reports every second
 _HUNG_S = 90.0  # a bridge that is silent for longer is killed
 _PAUSES_S = (1.0, 30.0)  # first and longest pause between two starts of a bridge
-_SLOW_S = 20.0  # a host that starts for longer waits for something
+_SLOW_S = 20.0  # a host that starts for longer waits for something, such as resources
 _RECENT_S = 600.0  # how long agents of nodes that have left are listed
 
 
@@ -49,15 +50,15 @@ class Cluster:
         self.problem = ""  # why the bridge is not connected
         self.connected = asyncio.Event()
         self.failed = asyncio.Event()  # set when a bridge has ended
-        self.port: int | None = None  # of the listener for agents
-        self.change: Literal["", "added", "removed"] = ""  # what is being done with it
+        self.port: int | None = None  # port of the listener for agents
+        self.change: Literal["", "added", "removed"] = ""  # a change that is under way
         self._service = service
         self._access = access
         self._bridge: Bridge | None = None
         self._nodes: dict[str, ClusterNode] = {}
         self._num_asked = 0
-        self._starting_since: dict[str, float] = {}  # by node
-        self._failures: dict[str, str] = {}  # by node: what its agent printed before it failed
+        self._starting_since: dict[str, float] = {}  # by node: since when its agent is starting
+        self._failures: dict[str, str] = {}  # by node: the output of its agent before it failed
         self._reported_at = time.monotonic()
         self._silent_since = time.time()
         self._is_ending = False
@@ -65,7 +66,7 @@ class Cluster:
         self._hosting = Hosting(slots=config.slots, idle_s=idle_s)
 
     async def run(self, master: str) -> None:
-        """Keep a bridge running, until cancelled or until it has ended as ordered."""
+        """Keep a bridge running, until cancelled or until it has ended on request."""
         pause_s = _PAUSES_S[0]
         while not self._is_ending:
             try:
@@ -146,7 +147,7 @@ class Cluster:
         self._note()
 
     def _remember(self, nodes: Mapping[str, ClusterNode]) -> None:
-        """Store which agents the nodes have, and how their hosts fare."""
+        """Store which agents the nodes have, and the state of their hosts."""
         known = self._service.nodes.of_agents
         now = time.monotonic()
         for node_id, node in nodes.items():
@@ -164,7 +165,7 @@ class Cluster:
             known.setdefault(name, AgentNode(cluster=self.config.name, node_id=node_id))
 
     def _depart(self, node: ClusterNode) -> None:
-        """Store that a node has left; its agent's runs are given up, at once if it has exited."""
+        """Record that a node has left; its agent's runs are given up, at once if it has exited."""
         at = time.time()
         left = f"node {node.hostname} left cluster {self.config.name} at {short_time(at, at)}"
         logger.warning("%s (%s)", left, node.node_id)
@@ -176,7 +177,7 @@ class Cluster:
                 known.exited_at = time.monotonic() if node.has_exited else None
 
     def _forget(self, nodes: Mapping[str, ClusterNode]) -> None:
-        """Forget agents of nodes that left some time ago, and make their tokens void."""
+        """Forget agents of nodes that left some time ago, and revoke their tokens."""
         state = self._service.machine.state
         live = {id for id, node in nodes.items() if node.is_alive}
         for agent_id, agent in list(state.lost_agents.items()):
@@ -208,7 +209,7 @@ class Cluster:
         return self._service.machine.state.pool_of_cluster(self.config.name)
 
     def _note(self) -> None:
-        """Store why the cluster gives no more slots, for the reasons of waiting trials."""
+        """Store why the cluster provides no more slots, for the reasons of waiting trials."""
         parts = []
         if problem := self._connection_problem():
             parts.append(f"cluster {self.config.name}: {problem}")
@@ -221,7 +222,7 @@ class Cluster:
         self._service.store_facts()
 
     def check_silence(self) -> None:
-        """Store that the bridge is silent, if it is; called often."""
+        """Record that the bridge is silent, if it is; called often."""
         if time.monotonic() - self._reported_at > _SILENT_S:
             self._note()
 
@@ -231,7 +232,7 @@ class Cluster:
         return "" if self.connected.is_set() else self.problem
 
     def status(self) -> ClusterStatus:
-        """Return how it is."""
+        """Return the status of the cluster."""
         problem = self._connection_problem()
         live = [node for node in self._nodes.values() if node.is_alive]
         state = self._service.machine.state
@@ -262,7 +263,7 @@ class Cluster:
         )
 
     def _node_problems(self, live: list[ClusterNode]) -> list[str]:
-        """Return why nodes have no agents."""
+        """Return sentences on nodes without agents."""
         now, problems = time.monotonic(), []
         for node in live:
             if text := self._failures.get(node.node_id):
@@ -278,14 +279,14 @@ class Cluster:
         return problems
 
     async def end(self) -> None:
-        """End its agents in order, and its bridge; make their tokens void."""
+        """End the cluster's agents in order, and its bridge; revoke their tokens."""
         self._is_ending = True
         if self._bridge is not None:
             self._bridge.send(EndBridge())
 
     @property
     def trial_ids(self) -> list[int]:
-        """The trials that run on its agents."""
+        """The ids of trials that run on its agents."""
         indexes = self._service.machine.indexes
         known = self._service.nodes.of_agents
         mine = [id for id, node in known.items() if node.cluster == self.config.name]
@@ -293,7 +294,7 @@ class Cluster:
 
 
 def close_agents(cluster: str, service: Service, access: AgentAccess) -> None:
-    """Make the tokens of a cluster's agents void, and give up what runs there."""
+    """Revoke the tokens of a cluster's agents, and give up the runs there."""
     known = service.nodes.of_agents
     names = {
         *access.agents_of(cluster),

@@ -1,16 +1,16 @@
 """The reader's process: started by a connection to the reader's port, and ended with the master.
 
-The master has the listening socket for its whole life. A reader gets it and accepts there:
+The master keeps the listening socket as long as it runs. A reader accepts connections on it:
 
-    no connection                    nothing runs, and nothing is done
-    a connection waits               a reader is started; while it runs, it has the socket
-    it has ended                     the next connection starts another
-    it has ended soon                ... after a pause, which is longer each time
-    again, or it cannot be started   what waits is closed: clients may be gone, and their
-                                     connections would start it for ever; others connect again
+    no connection                    no reader runs
+    a connection waits               a reader is started; it accepts on the socket while it runs
+    the reader has ended             the next connection starts another
+    the reader has ended soon        ... after a pause, which is longer each time
+    again, or it cannot be started   waiting connections are closed: if their clients are gone, they
+                                     would cause starts for ever; other clients connect again
 
-Each is forked by the starter (`reader_starter.py`). It reads a byte for each commit from a socket
-whose end is the master's, and writes to reader.log.
+Each reader is forked by the starter (`reader_starter.py`). It reads a byte for each commit from a
+socket that the master writes to, and writes its log to reader.log.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ from det_jupyter.master.background.reader_starter import ReaderStarter
 
 logger = logging.getLogger(__name__)
 
-_SOON_S = 10.0  # a program that ran for less has failed, whatever its exit status
-_PAUSES_S = (0.2, 10.0)  # the first and the longest before another start
-_MOST_REFUSED = 2048  # at once: others of this computer may connect as fast as they are refused
-_UNUSED_S = 45.0  # a reader without a socket ends sooner
-_END_S = 1.0  # after the end of its commits, SIGTERM and SIGKILL
+_SOON_S = 10.0  # a reader that ran for less time has failed, whatever its exit status
+_PAUSES_S = (0.2, 10.0)  # the first and the longest pause before another start
+# Most connections closed at once: others may connect as fast as they are closed.
+_MOST_REFUSED = 2048
+_UNUSED_S = 45.0  # longer than a reader without a socket runs
+_END_S = 1.0  # time for a reader to end, after its commits are closed, and after SIGTERM
 
 
 class ReaderProcess:
-    """The reader, whenever one is needed.
+    """Starts a reader whenever one is needed.
 
     Args:
-        listener: The socket that clients connect to; it listens already.
-        token: Which clients have to send.
+        listener: The socket that clients connect to; it is listening already.
+        token: The token that clients have to send.
         starter: Forks readers.
-        on_problem: Called with a sentence if none can be forked any more.
+        on_problem: Called with a sentence if readers cannot be forked any more.
     """
 
     def __init__(
@@ -69,9 +70,9 @@ class ReaderProcess:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a reader was used; 0 while one is.
+        """Seconds since a reader was used; 0 while one is in use.
 
-        One that no one with the token connects to ends soon, and counts as unused.
+        A reader that has no connection with the token ends soon, and counts as unused.
         """
         now = time.monotonic()
         is_used = self._running is not None and now - self._began_at > _UNUSED_S
@@ -80,7 +81,7 @@ class ReaderProcess:
     def tell_commit(self) -> None:
         """Wake the reader, if one runs. Called at each commit."""
         if self._running is not None:
-            # It has ended, or has so many bytes to read that it wakes without this one.
+            # The reader has ended, or has so many bytes to read that it needs no more.
             with suppress(OSError):
                 self._running.link.send(b"\n")
 
@@ -108,14 +109,14 @@ class ReaderProcess:
             await asyncio.sleep(pause_s)
 
     async def kill(self) -> None:
-        """Kill the reader, which does not answer; return when it has ended, or soon."""
+        """Kill a reader that does not answer; return when it has ended, or after a moment."""
         if (running := self._running) is not None:
             self._is_unwanted = True
             running.send(signal.SIGKILL)
             await asyncio.wait({running.ending}, timeout=_END_S)
 
     async def _connection(self) -> None:
-        """Wait for a connection; do not accept it."""
+        """Wait for a connection, without accepting it."""
         loop, waits = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self._listener, waits.set)
         try:
@@ -124,7 +125,7 @@ class ReaderProcess:
             loop.remove_reader(self._listener)
 
     async def _run_program(self) -> int:
-        """Run the program to its end and return its exit status; end it if cancelled."""
+        """Run a reader to its end and return its exit status; end it if cancelled."""
         with self._start() as link:
             self._began_at = time.monotonic()
             self._running = running = _Running(link)
@@ -162,19 +163,20 @@ class ReaderProcess:
             logger.error("the reader has ended with exit status %d; see reader.log", status)
 
     def _refuse_waiting(self) -> None:
-        with suppress(OSError):  # none waits any more
+        with suppress(OSError):  # no connection waits any more
             for _ in range(_MOST_REFUSED):
                 self._listener.accept()[0].close()
 
 
 class _Running:
-    """A reader that is started or runs.
+    """A reader that is being started or runs.
 
     Args:
-        link: The socket of its commits, and of what the starter says of it.
+        link: The socket to which commits are written, and on which the starter sends its pid and
+            exit status.
 
     Attributes:
-        ending: Returns its exit status.
+        ending: The task that returns its exit status.
     """
 
     def __init__(self, link: socket.socket) -> None:
@@ -197,13 +199,13 @@ class _Running:
         return int(line)
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal, if it runs."""
+        """Send the reader a signal, if it runs."""
         if self._process is not None and self._process.is_alive:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     async def end(self) -> None:
-        """End it: after the end of its commits by SIGTERM, then by SIGKILL."""
+        """End the reader: close its commits, then send SIGTERM, then SIGKILL."""
         with suppress(OSError):  # it has ended
             self.link.shutdown(socket.SHUT_WR)
         for number in (signal.SIGTERM, signal.SIGKILL, None):

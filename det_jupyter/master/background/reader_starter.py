@@ -1,15 +1,15 @@
 """The reader's starter: a process from which readers are forked in milliseconds.
 
-    start of the master    forks it, while the master has one thread, no loop and no open database
-    first request          it imports what a reader needs and the master has not imported
-    request                a reader is forked; its pid is answered, and its exit status at its end
-    end of the master      it is killed, and its readers with it
+    start of the master    the starter is forked, before the master has other threads or a database
+    first request          the starter imports the modules of a reader that the master lacks
+    request                a reader is forked; the starter sends its pid, and later its exit status
+    end of the master      the starter is killed, together with its readers
 
-A reader is so of its master's version, and handles events as the master does. The starter keeps
+So a reader has the version of its master, and handles events as the master does. The starter keeps
 none of the master's files open, above all not its lock.
 
 Only a process with one thread can be forked safely (`rank/fork_safety.py`), and the master gets
-threads. So there is no second starter: without it the master goes on, and makes no readers.
+threads. So a starter that has ended is not replaced: the master continues without readers.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ReaderStarter:
-    """The starter as the master sees it.
+    """The master's side of the starter.
 
     Args:
-        connection: The starter has the other end.
+        connection: A socket whose other end the starter has.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     def start(self, token: str, listener: socket.socket, log: int) -> socket.socket:
-        """Ask for a reader.
+        """Request a reader.
 
         Args:
-            token: Which its clients have to send.
-            listener: The socket that they connect to.
-            log: The file to which it writes.
+            token: The token that its clients have to send.
+            listener: The socket that its clients connect to.
+            log: The descriptor of its log file.
 
         Returns:
-            A socket that the reader reads. The starter writes the reader's pid and, when it has
-            ended, its exit status (as of `subprocess`), each in a line. It is closed without a
-            pid if no reader could be forked.
+            A socket that the reader reads. On it the starter sends a line with the reader's pid
+                and, when the reader has ended, a line with its exit status (as of `subprocess`).
+                If no reader could be forked, the socket is closed without a pid.
 
         Raises:
             DetError: The starter has ended.
@@ -81,13 +81,13 @@ class ReaderStarter:
 
 @contextmanager
 def reader_starter(target: str) -> Iterator[ReaderStarter]:
-    """Fork a starter; it is killed at the end.
+    """Fork a starter, which is killed at the end of the block.
 
     Args:
-        target: What a reader runs, as MODULE:FUNCTION.
+        target: The function that a reader runs, as MODULE:FUNCTION.
     """
     ours, theirs = socket.socketpair()
-    gc.freeze()  # a collection of the garbage would write to the pages that both share
+    gc.freeze()  # a garbage collection would write to the pages that both processes share
     parent = os.getpid()
     if (pid := os.fork()) == 0:
         _become(lambda: _be_starter(theirs, target, parent))
@@ -101,7 +101,8 @@ def reader_starter(target: str) -> Iterator[ReaderStarter]:
 
 
 def _become(run: Callable[[], None]) -> NoReturn:
-    """Run a program in a forked process, and end it: it would go on as a copy of its parent."""
+    """Run a program in a forked process, then exit: the process must not continue as its parent.
+    """
     status = 1
     try:
         run()
@@ -110,7 +111,7 @@ def _become(run: Callable[[], None]) -> NoReturn:
         with suppress(BaseException):  # the disk is full
             traceback.print_exc()
     finally:
-        os._exit(status)  # does not join threads, which may take seconds to answer a question
+        os._exit(status)  # does not join threads, which may take seconds
 
 
 def _be_starter(connection: socket.socket, target: str, parent: int) -> None:
@@ -123,13 +124,13 @@ def _be_starter(connection: socket.socket, target: str, parent: int) -> None:
 def _close_all_but(kept: Collection[int]) -> None:
     for name in os.listdir("/dev/fd"):
         if (descriptor := int(name)) > 2 and descriptor not in kept:
-            with suppress(OSError):  # it was the list's own
+            with suppress(OSError):  # the descriptor of the listing itself
                 os.close(descriptor)
 
 
 def serve(connection: socket.socket, target: str) -> None:
     """Fork a reader at each request until the other end of the connection is closed."""
-    for number in _END_SIGNALS:  # it ends with the master, and when the master wants
+    for number in _END_SIGNALS:  # the starter ends with the master, and when the master ends it
         signal.signal(number, signal.SIG_IGN)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -164,14 +165,14 @@ def serve(connection: socket.socket, target: str) -> None:
 
 
 def _tell(link: socket.socket, number: int) -> None:
-    with suppress(OSError):  # the master waits for this reader no longer
+    with suppress(OSError):  # the master does not wait for this reader any more
         link.sendall(f"{number}\n".encode())
 
 
 def _fork_reader(
     target: str, token: str, listener: socket.socket, link: socket.socket, log: int
 ) -> int:
-    with suppress(Exception):  # a reader fails as well, and its log says why
+    with suppress(Exception):  # a reader will fail too, and its log will contain the reason
         _load(target)
     starter = os.getpid()
 
@@ -179,7 +180,8 @@ def _fork_reader(
         kill_with_parent(starter)
         os.setsid()
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):  # not Ctrl-C of a terminal
+        # Not SIGINT: Ctrl-C in a terminal must not end a reader.
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         for output in (1, 2):
             os.dup2(log, output)
@@ -195,7 +197,7 @@ def _fork_reader(
 
 
 def _load(target: str) -> Target:
-    """Import the reader; once it is imported, it stays of the master's version.
+    """Import the reader's function, whose version must be the master's.
 
     Raises:
         DetError: Another version was installed since the master started.
@@ -208,7 +210,8 @@ def _load(target: str) -> Target:
                 f"the running master is det_jupyter {__version__}, and {installed} was installed "
                 f"since; {_REMEDY}"
             )
-        gc.disable()  # it would scan all modules, and write to the pages of the master's
+        # A collection would scan all modules, and write to the pages shared with the master.
+        gc.disable()
         try:
             importlib.import_module(module)
         finally:

@@ -1,9 +1,9 @@
-"""Sends one alert: a POST request, or a command. Errors say what failed, never an address.
+"""Sends one alert: a POST request, or a command. Error messages never contain an address.
 
-A URL may come from a configuration of another user, so a request can do little:
-redirects are not followed, the answer is not read but for its status, and addresses of clouds'
-metadata (contract/values/reserved_hosts.py) are refused, unless the user has named them in
-alerts.yaml. The name is resolved once, and the connection is made to the address that was checked.
+A URL may come from another user's configuration, so requests are restricted: redirects are not
+followed, only the status of the answer is read, and metadata services of clouds
+(contract/values/reserved_hosts.py) are refused, unless the user has named them in alerts.yaml. The
+host is resolved once, and the connection is made to the address that was checked.
 
 Commands come from alerts.yaml only. They are started without a shell, and get the alert as JSON on
 their standard input and in environment variables.
@@ -49,8 +49,8 @@ _TAGS = {
     AlertKind.ENDED: "white_check_mark",
 }
 _PASSING = (408, 425, 429)  # answers after which the same request may succeed later
-LIMIT_S = 10.0  # of an attempt
-_MOST_ADDRESSES = 3  # of a host, that are tried
+LIMIT_S = 10.0  # seconds for an attempt
+_MOST_ADDRESSES = 3  # most addresses of a host that are tried
 _REASONS = {
     errno.ECONNREFUSED: ": it refuses connections",
     errno.ENETUNREACH: ": its network cannot be reached",
@@ -60,12 +60,12 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an attempt has failed.
+    """A failed attempt.
 
     Args:
-        problem: A sentence without secrets.
-        is_final: Whether another attempt cannot succeed.
-        asked_s: How long the receiver asks to wait.
+        problem: The reason, a sentence without secrets.
+        is_final: Whether further attempts are pointless.
+        asked_s: Seconds that the receiver requests to wait.
     """
 
     problem: str
@@ -74,7 +74,7 @@ class Failure:
 
 
 async def send(addresses: Addresses, destination: Destination, news: AlertNews) -> Failure | None:
-    """Send an alert; return why it failed, None if it was sent."""
+    """Send an alert; return the failure, None if it was sent."""
     alert = destination.alert
     try:
         async with asyncio.timeout(LIMIT_S):
@@ -98,7 +98,7 @@ async def send(addresses: Addresses, destination: Destination, news: AlertNews) 
 async def _post(
     url: str, body: dict[str, Any], *, shown_as: str, is_users: bool
 ) -> Failure | None:
-    import httpx  # takes 0.1 s, and most masters send nothing
+    import httpx  # takes 0.1 s to import, and most masters send nothing
 
     target = httpx.URL(url)
     proxy = None if proxy_bypass(target.host) else getproxies().get(target.scheme)
@@ -154,7 +154,7 @@ def _judge(answer: tuple[int, str | None], shown_as: str) -> Failure | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a connection could not be made, as far as it is known without an address."""
+    """Return why a connection could not be made, as far as that is known, without an address."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -184,10 +184,10 @@ async def _run(command: Sequence[str], news: AlertNews) -> Failure | None:
 
 
 def request_of(way: str, url: str, news: AlertNews) -> tuple[str, dict[str, Any]]:
-    """Return the URL to post to, and the JSON to post.
+    """Return the URL and the JSON body of the POST request.
 
     Args:
-        way: slack, ntfy or webhook.
+        way: The kind of service: slack, ntfy or webhook.
     """
     match way:
         case "slack":
@@ -209,12 +209,12 @@ def request_of(way: str, url: str, news: AlertNews) -> tuple[str, dict[str, Any]
 
 
 def _escaped(text: str) -> str:
-    """Escape what Slack would read as a link or a mention."""
+    """Escape text that Slack would parse as a link or a mention."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("*", "∗")
 
 
 def variables_of(news: AlertNews) -> Mapping[str, str]:
-    """Return the environment variables of a command."""
+    """Return the environment variables that a command gets."""
     return {
         "DET_ALERT_EVENT": news.event,
         "DET_ALERT_EXPERIMENT": str(news.experiment_id),
@@ -225,5 +225,5 @@ def variables_of(news: AlertNews) -> Mapping[str, str]:
 
 
 def is_passing(status: int) -> bool:
-    """Return whether a later attempt may succeed after an answer with this status."""
+    """Return whether a later attempt may succeed after an HTTP status."""
     return status >= 500 or status in _PASSING

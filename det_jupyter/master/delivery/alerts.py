@@ -1,9 +1,9 @@
 """Alerts: routed to the user's destinations and the experiment's own, and sent to each once.
 
-    raised ──► routed, a row for each destination ──► sent, refused, or tried again for a day
+    raised ──► routed: a row for each destination ──► sent, refused, or tried again for a day
 
-After an attempt that fails, the next are 5 s, 20 s, 80 s later, and so on up to an hour; the
-alerts behind it wait too.
+After a failed attempt, the next ones follow 5 s, 20 s, 80 s later, and so on up to an hour; later
+alerts to the same destination wait too.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from det_jupyter.master.service.storing.stored_alerts import Destination, Stored
 logger = logging.getLogger(__name__)
 
 Send = Callable[[Addresses, Destination, AlertNews], Awaitable[Failure | None]]
-_PAUSE_S = 1.0  # between two alerts to one destination: Slack accepts one a second
-_PERIOD_S = 60.0  # the clock may be set
-_LAST_S = 2.0  # for attempts under way when the master exits
+_PAUSE_S = 1.0  # between two alerts to one destination: Slack accepts one per second
+_PERIOD_S = 60.0  # time is checked this often, as the clock may be set
+_LAST_S = 2.0  # time for attempts under way when the master exits
 GIVE_UP_S = 24 * 3600.0  # after an alert was raised
-_MOST_ATTEMPTS = 40  # 24 hours of hourly attempts and more: the clock may be set
+_MOST_ATTEMPTS = 40  # more than 24 hours of hourly attempts: the clock may be set
 
 
 class Alerts:
-    """The channel of alerts; a place is a destination, as `Destination.dump` returns it.
+    """The channel of alerts; its places are destinations, as `Destination.dump` returns them.
 
     Args:
-        clock: Returns the present, in UTC seconds.
+        clock: Returns the present time, UTC seconds.
         send: Makes one attempt.
-        pause_s: Between two alerts to one destination.
+        pause_s: Seconds between two alerts to one destination.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Alerts:
         self._clock = clock
         self._send = send
         self._pause_s = pause_s
-        # Of attempts that could not be recorded yet, by number: they are not made again.
+        # By alert: results of attempts that could not be stored yet. Such attempts are not
+        # repeated.
         self._results: dict[int, Failure | None] = {}
         self.outbox = Outbox[str](
             self,
@@ -72,7 +73,7 @@ class Alerts:
         )
 
     async def find(self) -> None:
-        """Route what was raised."""
+        """Route the alerts that were raised."""
         for alert in self._rows.raised():
             news = alert.news
             experiment = self._service.machine.state.experiments.get(news.experiment_id)
@@ -118,7 +119,9 @@ class Alerts:
     def _destinations(
         self, kind: AlertKind | None, experiment: Experiment | None, pool: str
     ) -> list[Destination]:
-        """Return where alerts go; without an experiment, the user's destinations of all pools."""
+        """Return the destinations of an alert; without an experiment, those of the user for all
+        pools.
+        """
         mine, theirs = self._addresses.alerts.content.alerts, list[UserAlert]()
         environment = None
         if experiment is not None:
@@ -134,11 +137,11 @@ class Alerts:
         ]
 
     async def test(self, name: str | None, experiment_id: int | None) -> list[AlertTested]:
-        """Send a test to the destinations, once; return what became of it.
+        """Send one test alert to each destination; return the results.
 
         Args:
-            name: Only to the destination of this name.
-            experiment_id: To those of an experiment; None: to those of all.
+            name: Send only to the destination of this name; None: to all destinations.
+            experiment_id: Also send to the destinations of this experiment.
 
         Raises:
             NotFound: There is no such experiment or destination.
@@ -184,10 +187,10 @@ class Alerts:
 
 
 def _alerts_of(experiment: Experiment) -> list[Alert]:
-    """Return an experiment's own alerts; none if its configuration cannot be parsed any more."""
+    """Return an experiment's own alerts; none if this version cannot parse its configuration."""
     try:
         return experiment.settings.alerts or []
-    except ConfigError as error:  # of another version; the user's own alerts are sent all the same
+    except ConfigError as error:  # of another version; the user's own alerts are sent nevertheless
         logger.warning("experiment %d: its own alerts cannot be read: %s", experiment.id, error)
         return []
 
@@ -195,12 +198,12 @@ def _alerts_of(experiment: Experiment) -> list[Alert]:
 def next_attempt(
     raised_at: float, attempts: int, now: float, *, asked_s: float = 0.0
 ) -> float | None:
-    """Return when to try again; None: never.
+    """Return when to repeat an attempt; None: never.
 
     Args:
         raised_at: When the alert was raised.
-        attempts: How many have failed.
-        asked_s: How long the receiver asks to wait.
+        attempts: Number of failed attempts.
+        asked_s: Seconds that the receiver requests to wait.
     """
     at = now + ALERTS.pause_s(attempts, asked_s=asked_s)
     return None if attempts >= _MOST_ATTEMPTS or at > raised_at + GIVE_UP_S else at

@@ -1,11 +1,11 @@
-"""The outbox: sends what waits to each place one after the other, to all places side by side.
+"""The outbox: sends items to each place one after the other, and to different places in parallel.
 
-    what waits ──► its place is due ──► an attempt ──► it arrived
-                         ▲                  └──► it failed: the place is due again after a pause
+    new items ──► their place is due ──► an attempt ──► they arrived
+                         ▲                  └──► it failed: the place is due again later
                          └──────────────────────────┘
 
-Nothing else waits for it. At most eight places of a channel are sent to at a time. If more are
-due, they take turns of a minute: next is the one whose turn is longest ago.
+The rest of the master never waits for a place. At most eight places of a channel are sent to at a
+time. If more are due, they take turns of a minute; the one whose last turn is longest ago is next.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ logger = logging.getLogger(__name__)
 _AFTER_ERROR_S = 30.0
 _MOST_AT_ONCE = 8
 _TURN_S = 60.0
-_FORGOTTEN_S = 3600.0  # after which a turn does not count any more
+_FORGOTTEN_S = 3600.0  # after this time without a turn, a place counts as new
 Place = TypeVar("Place", bound=Hashable)
 
 
 class Channel(Protocol[Place]):
-    """One kind of what is sent, such as alerts."""
+    """A kind of delivery, such as alerts."""
 
     async def find(self) -> None:
-        """Find what is new, and the places that it goes to."""
+        """Find new items, and the places that they go to."""
 
     def due_at(self) -> Mapping[Place, float]:
-        """Return the places that something waits for, and when each is due, in UTC seconds."""
+        """Return the places with waiting items, and when each place is due, in UTC seconds."""
 
     async def send(self, place: Place) -> None:
-        """Send what is due at a place, as long as it has its turn (`Outbox.has_turn`).
+        """Send the items that are due at a place, as long as it has its turn (`Outbox.has_turn`).
 
         Failures of the place are stored, so that it is due later; other errors are raised.
         """
 
 
 class Outbox(Generic[Place]):
-    """Sends what waits in one channel.
+    """Sends the items of one channel.
 
     Args:
-        clock: Returns the present, in UTC seconds.
-        period_s: How often to look for what is new.
-        wake: Is set when something is new, if that is known.
-        last_s: For attempts under way when the master exits.
+        clock: Returns the present time, UTC seconds.
+        period_s: Seconds between two searches for new items.
+        wake: Set when there is a new item, for channels that can signal that.
+        last_s: Seconds for attempts under way when the master exits.
 
     Attributes:
         sending: The attempts under way.
@@ -73,11 +73,11 @@ class Outbox(Generic[Place]):
         self._period_s = period_s
         self._wake = wake or asyncio.Event()
         self._last_s = last_s
-        self._began_at: dict[Place, float] = {}  # the last turn of each place
+        self._began_at: dict[Place, float] = {}  # by place: the beginning of its last turn
         self.sending: dict[Place, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Send what is due, until cancelled; attempts under way get a moment to end."""
+        """Send the items that are due, until cancelled; attempts under way get a moment to end."""
         try:
             while True:
                 self._wake.clear()
@@ -102,10 +102,10 @@ class Outbox(Generic[Place]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def start_due(self) -> float:
-        """Find what is new, and begin to send to the places that are due.
+        """Find new items, and begin to send to the places that are due.
 
         Returns:
-            Seconds until another place is due, or until something may be new.
+            Seconds until another place is due, or until the next search.
         """
         await self._channel.find()
         due_at, now = self._channel.due_at(), self._clock()
@@ -123,7 +123,8 @@ class Outbox(Generic[Place]):
         return sorted(due, key=lambda place: self._began_at.get(place, 0.0))
 
     def has_turn(self, place: Place) -> bool:
-        """Return whether more may be sent to a place: no other has waited for a minute."""
+        """Return whether a place may be sent to further: no other place has waited for a minute.
+        """
         if len(self.sending) < _MOST_AT_ONCE:
             return True
         is_over = self._clock() - self._began_at.get(place, 0.0) > _TURN_S

@@ -23,16 +23,16 @@ async def run_program(
 ) -> int:
     """Run a program to its end, and return its exit status.
 
-    It is killed, with what it has started, if this is cancelled.
+    If this is cancelled, the program and the processes that it has started are killed.
 
     Args:
-        text: What it gets on its standard input.
-        output: A file for what it writes.
-        variables: Added to those of its environment.
-        keeps_input: Whether its standard input ends only with this.
+        text: Written to its standard input.
+        output: Descriptor of the file for its output.
+        variables: Added to its environment.
+        keeps_input: Whether its standard input stays open until this returns.
 
     Raises:
-        OSError, ValueError: It cannot be started.
+        OSError, ValueError: The program cannot be started.
     """
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -55,11 +55,12 @@ async def run_program(
             process.stdin.close()
         return await process.wait()
     finally:
-        await _end(await starting)  # cancelled early, asyncio would kill only the program itself
+        # If cancelled early, asyncio would kill only the program itself.
+        await _end(await starting)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill a program, and also what it has left running."""
+    """Kill a program, and the processes that it has left running."""
     if process.stdin is not None:
         process.stdin.close()
     with suppress(ProcessLookupError, PermissionError):

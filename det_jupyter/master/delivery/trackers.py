@@ -1,16 +1,16 @@
-"""Experiments that trackers have not got whole: each tracker has a process that sends them.
+"""Experiments that trackers do not have completely: a process for each tracker sends them.
 
     feed ──► waits at its place ──► a process (`det_jupyter/trackers/`) ──► position advanced
                                         │             ├──► refused: the experiment is tried later
                                         │             └──► unreachable: the place is tried later
                                         └── ends when it has had nothing to do for a while
 
-A process asks for what is behind, and reports how far it has come. One that ends without a report
-(it was killed, for example) is started again, and sends nothing twice (`det_jupyter/trackers/`).
-When the master ends, so do they.
+A process requests the experiments that are behind, and reports its progress. A process that ends
+without a report (because it was killed, for example) is started again, and sends nothing twice
+(`det_jupyter/trackers/`). The processes end with the master.
 
-A tracker that cannot be reached is one pause, however many experiments wait for it: 5 s, 10 s,
-20 s, and so on up to five minutes. A new master tries all of them at once.
+If a tracker cannot be reached, all experiments that wait for it share one pause: 5 s, 10 s, 20 s,
+and so on up to five minutes. A new master tries all trackers at once.
 """
 
 from __future__ import annotations
@@ -49,16 +49,18 @@ _AT_ONCE = 200  # experiments that a process gets in one answer
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Place:
-    """A tracker with the variables that go with it: one process sends to it.
+    """A tracker with its environment variables, to which one process sends.
 
     Args:
-        tracker: Its entry, with references in the place of secrets.
-        variables: What they name, and credentials, where the experiments were submitted.
-        waiting: Rows of `tracked` that may be behind, and when each is due; in turn.
-        group: Names its process; empty: there is none.
-        attempts: How many in a row could not reach it.
+        tracker: The tracker's entry, with references instead of secrets.
+        variables: The values of the references, and credentials, from where the experiments were
+            submitted.
+        waiting: When each row of `tracked` that may be behind is due; by row, in the order of
+            turns.
+        group: The name of its process; empty: there is none.
+        attempts: The number of attempts in a row that did not reach the tracker.
         next_at: When to try again.
-        problem: Why the last attempt could not.
+        problem: Why the last attempt did not reach the tracker.
     """
 
     tracker: Tracker
@@ -70,7 +72,7 @@ class Place:
     problem: str = ""
 
     def due(self, now: float) -> list[int]:
-        """Return the rows that are due, as far as that depends on them."""
+        """Return the rows that are due, ignoring the pause of the place."""
         return [number for number, at in self.waiting.items() if at <= now]
 
 
@@ -79,7 +81,7 @@ class Trackers:
 
     Args:
         service: The master's service.
-        clock: Returns the present, in UTC seconds.
+        clock: Returns the present time, UTC seconds.
         run: Runs a process to its end, and returns its exit status.
     """
 
@@ -97,17 +99,17 @@ class Trackers:
         self._clock = clock
         self._places: dict[str, Place] = {}  # by tracker and variables
         self._place_of_row: dict[int, Place] = {}
-        self._seq_seen: int | None = None  # of the feed; what is behind was looked for up to it
+        self._seq_seen: int | None = None  # number of the feed item up to which rows were searched
         self.outbox = Outbox[Place](self, service, clock=clock, period_s=_PERIOD_S)
 
     @property
     def is_sending(self) -> bool:
-        """Whether something is to be sent to a tracker that can be reached."""
+        """Whether something has to be sent to a tracker that can be reached."""
         now = self._clock()
         return any(not place.attempts and at <= now for place, at in self.due_at().items())
 
     async def find(self) -> None:
-        """Look at the rows of experiments that were reported on; the first time, at all rows."""
+        """Look at the rows of experiments with new feed items; the first time, at all rows."""
         last_seq, seen = self._service.store.feed.last_seq, self._seq_seen
         if last_seq == seen:
             return
@@ -123,7 +125,7 @@ class Trackers:
         self._seq_seen = last_seq
 
     async def _join(self, row: Tracked) -> Place:
-        """Return the place of a row, with its variables as they are now."""
+        """Return the place of a row, with its present variables."""
         variables = await self._addresses.variables(row.environment)
         entry = row.tracker.model_dump(exclude_none=True, exclude={"name"})
         key = json.dumps([entry, variables], sort_keys=True)
@@ -135,13 +137,13 @@ class Trackers:
         return place
 
     async def send_now(self, experiment_id: int) -> None:
-        """Have an experiment sent at once, also where something has failed before."""
+        """Send an experiment as soon as possible, also to trackers where attempts have failed."""
         for row in self._rows.of(experiment_id):
             place = await self._join(row)
             place.waiting[row.id] = place.next_at = 0.0
 
     def due_at(self) -> Mapping[Place, float]:
-        """Return when each place is due where something waits."""
+        """Return when each place with waiting rows is due."""
         return {
             place: max(place.next_at, min(place.waiting.values()))
             for place in self._places.values()
@@ -149,8 +151,8 @@ class Trackers:
         }
 
     async def send(self, place: Place) -> None:
-        """Run the process of a place, until it ends."""
-        if not self._behind(place):  # they were deleted, or a user has ended it
+        """Run the process of a place until it ends."""
+        if not self._behind(place):  # the rows were deleted, or a user has stopped sending
             return
         place.group, folder = uuid.uuid4().hex, str(paths.data_dir() / "wandb")
         began_at = self._clock()
@@ -169,16 +171,17 @@ class Trackers:
             self._fail(place, str(error))
         finally:
             place.group = ""
-            if (now := self._clock()) < began_at + _PERIOD_S:  # as it finds no master, for example
+            # It ended at once, as it found no master, for example.
+            if (now := self._clock()) < began_at + _PERIOD_S:
                 place.next_at = max(place.next_at, now + _PERIOD_S)
 
-    # what the processes ask for and report
+    # Requests and reports of the processes.
 
     def work(self, group: str) -> list[TrackerWork]:
-        """Return what a process is to send next: some of what is behind and due.
+        """Return some experiments that are behind and due, for a process to send next.
 
         Raises:
-            NotFound: It is not one of these processes, or its turn is over: it has to end.
+            NotFound: It is not a process of a place, or its turn is over: it has to end.
         """
         place = next((each for each in self.outbox.sending if each.group == group), None)
         if place is None:
@@ -187,12 +190,14 @@ class Trackers:
             raise NotFound("it is the turn of another place")
         rows = self._behind(place)
         given = {row.id for row in rows}
-        for number in [each for each in place.waiting if each in given]:  # others are next
+        for number in [each for each in place.waiting if each in given]:  # other rows are next
             place.waiting[number] = place.waiting.pop(number)
         return [self._rows.work_of(row) for row in rows]
 
     def _behind(self, place: Place) -> list[Tracked]:
-        """Return some rows that are due; what is not behind any more, waits no longer."""
+        """Return some rows that are due; rows that are not behind any more are removed from
+        `waiting`.
+        """
         now = self._clock()
         while due := place.due(now)[:_AT_ONCE]:
             rows = self._rows.behind(due)
@@ -203,11 +208,11 @@ class Trackers:
         return []
 
     def advance(self, number: int, progress: TrackerProgress) -> None:
-        """Store how far a tracker is with an experiment, or why not, and show that."""
+        """Store how far a tracker has an experiment, or why not; pages show that."""
         place = self._place_of_row.get(number)
         if place is not None and progress.is_unreachable:
             return self._fail(place, progress.problem)
-        if place is not None and place.attempts:  # it is reached again
+        if place is not None and place.attempts:  # the tracker can be reached again
             place.attempts, place.next_at, place.problem = 0, 0.0, ""
             self._show_attempts(place, place.due(self._clock()))
         changed = self._rows.advance(number, progress, self._clock())
@@ -231,14 +236,15 @@ class Trackers:
 
     def _show_attempts(self, place: Place, numbers: Collection[int]) -> None:
         self._rows.set_attempts(numbers, place.attempts, place.next_at, place.problem)
-        self._service.announce("cluster")  # all pages show it, not only those of one experiment
+        # Shown by all pages, not only by those of one experiment.
+        self._service.announce("cluster")
 
 
 async def run_process(order: TrackerOrder) -> int:
     """Run the process of a tracker; return its exit status. It is killed if this is cancelled.
 
     Raises:
-        DetError: It cannot be started.
+        DetError: The process cannot be started.
     """
     log = open_own(paths.log_dir() / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
