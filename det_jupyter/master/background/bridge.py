@@ -101,8 +101,7 @@ class Bridge:
                 logger.warning("a bridge wrote %r", line[:200])
 
     async def end(self) -> int:
-        """Close the bridge's stdin, wait, and kill it if it does not end; return its exit status.
-        """
+        """Close the bridge's stdin, wait, kill it if it does not end; return its status."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with suppress(TimeoutError):

@@ -91,8 +91,7 @@ async def pack_series(service: Service, now: float) -> None:
 
 
 def _sweep_alerts(service: Service, now: float) -> None:
-    """Delete old alerts, and addresses that no experiment, template, alert or tracker refers to.
-    """
+    """Delete old alerts, and addresses that no experiment, template, alert or tracker uses."""
     store, state = service.store, service.machine.state
     store.alerts.prune()
     configs = [experiment.config for experiment in state.experiments.values()]

@@ -101,8 +101,7 @@ def reader_starter(target: str) -> Iterator[ReaderStarter]:
 
 
 def _become(run: Callable[[], None]) -> NoReturn:
-    """Run a program in a forked process, then exit: the process must not continue as its parent.
-    """
+    """Run a program in a forked process, and exit, so that it does not continue as a copy."""
     status = 1
     try:
         run()

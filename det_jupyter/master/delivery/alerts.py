@@ -119,9 +119,7 @@ class Alerts:
     def _destinations(
         self, kind: AlertKind | None, experiment: Experiment | None, pool: str
     ) -> list[Destination]:
-        """Return the destinations of an alert; without an experiment, those of the user for all
-        pools.
-        """
+        """Return the destinations of an alert; without an experiment, all of the user's."""
         mine, theirs = self._addresses.alerts.content.alerts, list[UserAlert]()
         environment = None
         if experiment is not None:

@@ -123,8 +123,7 @@ class Outbox(Generic[Place]):
         return sorted(due, key=lambda place: self._began_at.get(place, 0.0))
 
     def has_turn(self, place: Place) -> bool:
-        """Return whether a place may be sent to further: no other place has waited for a minute.
-        """
+        """Return whether more may be sent to a place: no other one has waited for a minute."""
         if len(self.sending) < _MOST_AT_ONCE:
             return True
         is_over = self._clock() - self._began_at.get(place, 0.0) > _TURN_S

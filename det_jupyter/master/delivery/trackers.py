@@ -195,9 +195,7 @@ class Trackers:
         return [self._rows.work_of(row) for row in rows]
 
     def _behind(self, place: Place) -> list[Tracked]:
-        """Return some rows that are due; rows that are not behind any more are removed from
-        `waiting`.
-        """
+        """Return some rows that are due; remove rows that are not behind from `waiting`."""
         now = self._clock()
         while due := place.due(now)[:_AT_ONCE]:
             rows = self._rows.behind(due)

@@ -41,7 +41,7 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
-_REFUSES_S = 60.0  # how long the port stays open at least when no agent may connect any more
+_REFUSES_S = 60.0  # how long the port stays open after the last agent was removed, to refuse it
 
 
 class AgentGuard:
@@ -49,7 +49,7 @@ class AgentGuard:
 
     Args:
         app: The application.
-        access: Has the tokens.
+        access: The tokens of agents.
     """
 
     def __init__(self, app: ASGIApp, access: AgentAccess) -> None:
@@ -125,15 +125,16 @@ class AgentListener:
         self._access = access
         self._serving: asyncio.Task[None] | None = None
         self._server: Server | None = None
-        self._clusters: set[str] = set()  # those whose nodes may become agents at any time
+        self._clusters: set[str] = set()  # clusters whose nodes may become agents at any time
         self._changing = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self, cluster: str = "") -> int:
-        """Start to listen on all interfaces, if not done already; return the port.
+        """Start to listen on all interfaces, unless this listens already; return the port.
 
         Args:
-            cluster: The cluster that needs the port, until `close_unneeded`; "": an agent does.
+            cluster: The cluster that needs the port, until `close_unneeded`; "": an agent needs
+                it.
 
         Raises:
             DetError: Another program uses the port that agents connect to, or the certificate
@@ -187,9 +188,9 @@ class AgentListener:
                 await self._serving
 
     def close_soon(self) -> None:
-        """Call `close_unneeded` in a minute, and then each minute until no agent is awaited.
+        """Call `close_unneeded` in a minute, and then each minute until no agent is expected.
 
-        Until then, agents that were removed are refused, and so end.
+        Until then, processes of removed agents are refused when they connect, and so exit.
         """
         if self._closing is None or self._closing.done():
             self._closing = asyncio.create_task(self._close_later())
@@ -205,7 +206,7 @@ class AgentListener:
         """Stop listening if no agent may connect; the next agent gets another port.
 
         Args:
-            cluster: A cluster that needs the port no more.
+            cluster: A cluster that does not need the port any more.
         """
         async with self._changing:
             self._clusters.discard(cluster)
@@ -235,7 +236,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
         """Allow an agent on another computer to connect; return its credentials."""
         agent = service.machine.state.agents.get(agent_id)
         is_here = agent_id == socket.gethostname() if agent is None else not agent.is_remote
-        if is_here:  # it may not have registered yet
+        if is_here:  # it is an agent of this computer, which may not have registered yet
             raise Conflict(f"{agent_id} is the name of an agent of this computer; choose another")
         if cluster := access.cluster_of(agent_id):
             raise Conflict(
@@ -248,7 +249,7 @@ def access_routes(service: Service, access: AgentAccess, listener: AgentListener
 
     @routes.delete("/agents/{agent_id:path}/credentials", response_model=Wire)
     async def remove(agent_id: str) -> Response:
-        """Refuse an agent of another computer from now on; its trials end there."""
+        """Refuse an agent of another computer from now on; its trials are ended there."""
         if cluster := access.cluster_of(agent_id):
             raise Conflict(
                 f"agent {agent_id} is on a node of cluster {cluster}, and would be started again; "

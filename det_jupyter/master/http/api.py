@@ -1,4 +1,4 @@
-"""The master's HTTP application. Other programs are written to its OpenAPI document."""
+"""The master's HTTP application. Clients in other languages can use its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create_app(
     Args:
         info: Describes the master; every request must carry its token.
         request_stop: Called to stop the program. Its argument is whether running trials are
-            killed; else they go on under their agent.
+            killed; else they continue under their agent.
         more_routes: Further routes.
     """
     app = FastAPI(

@@ -53,13 +53,13 @@ class BoundedBody:
 
 
 class Guard:
-    """ASGI middleware that checks requests, and measures how long users have sent none."""
+    """ASGI middleware that checks requests, and measures the time since the last of a user."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._authorization = f"Bearer {token}".encode()
         self._last_request_at = time.monotonic()
-        self._num_open = 0  # requests of users, also those that follow the feed
+        self._num_open = 0  # open requests of users, including those that follow the feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

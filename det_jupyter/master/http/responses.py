@@ -146,7 +146,7 @@ class DiskSpace:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        # One check at a time: it may block its thread.
+        # The running check. There is one at a time, as it may block its thread.
         self._check: asyncio.Task[str] | None = None
         self._checked_at = 0.0
 
@@ -154,7 +154,7 @@ class DiskSpace:
         """Return a message about a full folder or a drive that does not respond; "" if none is.
 
         Args:
-            max_age_s: A result that is not older than this is used again.
+            max_age_s: Greatest age of an earlier result that may be returned.
         """
         is_old = time.monotonic() - self._checked_at > max_age_s
         if self._check is None or (self._check.done() and is_old):

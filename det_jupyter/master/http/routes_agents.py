@@ -32,10 +32,10 @@ from det_jupyter.master.service.reports.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage.kinds import folder_at
 
-_IPV4_IN_IPV6 = "::ffff:"  # an address of IPv4 on a listener for both
+_IPV4_IN_IPV6 = "::ffff:"  # prefix of an IPv4 address on a listener for IPv4 and IPv6
 _PROBE_PREFIX = ".det-probe-"
 _PROBE_S = 60.0  # the age at which a probe is removed
-_PROBED_S = 20.0  # how long a folder may take to answer; one on a network may never
+_PROBED_S = 20.0  # time for a folder to answer; one on a network may never answer
 HEARTBEAT_S = 5.0  # an agent that receives nothing for longer looks for another master
 
 
@@ -73,7 +73,7 @@ def agent_routes(service: Service, *, is_remote: bool = False) -> APIRouter:
 
 
 def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
-    """Return the routes for agents that cannot read the master's data directory."""
+    """Return the routes for agents that cannot read the master's data folder."""
     routes = new_routes()
     blobs = BlobStore(service.store.path.parent / "blobs")
 
@@ -98,7 +98,7 @@ def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
 
     @routes.post("/agents/{agent_id}/runs/{allocation_id}/start", response_model=RemoteStart)
     async def start(agent_id: str, allocation_id: str) -> Response:
-        """Return what an agent needs to start a run, as the master has commanded."""
+        """Return what an agent needs to start a run that the master has commanded."""
         trial = trial_of(service, agent_id, allocation_id)
         experiment = service.machine.state.experiment(trial.experiment_id)
         location = experiment.location
@@ -160,7 +160,7 @@ async def _probe_at(location: str) -> str:
 
 
 def _make_probe(location: str) -> str:
-    """Make a file in a folder of checkpoints; the agent removes it, if it has the same folder.
+    """Create a file in a folder of checkpoints; the agent removes it if it has the same folder.
 
     Returns:
         The file's name; "" if the location is no folder.
@@ -169,7 +169,7 @@ def _make_probe(location: str) -> str:
     if folder is None:
         return ""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Agents with another checkpoint folder do not delete their probes.
+    # Remove old probes: agents with another checkpoint folder do not delete them.
     for path in folder.glob(f"{_PROBE_PREFIX}*"):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime < time.time() - _PROBE_S:

@@ -1,4 +1,4 @@
-"""Routes for alerts: where they go, what has become of them, and a test."""
+"""Routes for alerts: their destinations, the last deliveries, and a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.storing.stored_alerts import StoredAlert
 from det_jupyter.master.service.storing.stored_rows import readable
 
-_SHOWN = 100  # deliveries
+_SHOWN = 100  # most deliveries in an answer
 
 
 def alert_routes(service: Service, sent: Alerts) -> APIRouter:
@@ -29,7 +29,7 @@ def alert_routes(service: Service, sent: Alerts) -> APIRouter:
 
     @routes.get("/alerts", response_model=AlertsView)
     async def alerts() -> Response:
-        """Return where alerts go, and the last ones; addresses without what is secret."""
+        """Return the destinations of alerts and the last deliveries; addresses without secrets."""
         addresses = service.store.addresses
         found = [_view(alert, None) for alert in addresses.alerts.content.alerts]
         for experiment in service.machine.state.unfinished_experiments():
@@ -46,7 +46,7 @@ def alert_routes(service: Service, sent: Alerts) -> APIRouter:
 
     @routes.post("/alerts/test", response_model=list[AlertTested])
     async def test(body: TryAlerts) -> Response:
-        """Send a test to the destinations, once each; return what became of it."""
+        """Send one test alert to each destination; return the results."""
         return JsonResponse(await sent.test(body.name, body.experiment_id))
 
     return routes

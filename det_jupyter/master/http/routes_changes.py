@@ -1,4 +1,4 @@
-"""Routes for the requests that change the master's state: one per class in messages/changes.py."""
+"""Routes for requests that change the master's state: one per class in messages/changes.py."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _add(routes: APIRouter, service: Service, kind: type[Any]) -> None:
 
 
 def _openapi_of(kind: type[ChangeRequest]) -> dict[str, Any]:
-    """Return what the OpenAPI document says about a request's parameters and body."""
+    """Return the description of a request's parameters and body for the OpenAPI document."""
     schema, in_path = kind.model_json_schema(), kind.in_path()
     fields = {name: schema["properties"].pop(name) for name in (*in_path, "kind")}
     schema["$id"] = kind.__name__  # so that its references to `$defs` resolve within it
@@ -81,7 +81,7 @@ def _parse_change(kind: type[ChangeRequest], body: Any, in_path: dict[str, Any])
     """Build a request from its body and its path parameters.
 
     Raises:
-        RequestValidationError: They do not match the request's fields.
+        RequestValidationError: Body or parameters do not match the request's fields.
     """
     given = {} if body in (b"", None) else body
     try:
@@ -92,7 +92,7 @@ def _parse_change(kind: type[ChangeRequest], body: Any, in_path: dict[str, Any])
 
 
 async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequence[BaseModel]:
-    """Apply a change, or only check it if it is a dry run; return views of what it changes.
+    """Apply a change, or only check it if it is a dry run; return views of the changed objects.
 
     Raises:
         DetError: The change is refused.

@@ -1,4 +1,4 @@
-"""Routes with which connections to agents on other computers are checked."""
+"""Routes for checks of the connections to agents on other computers."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ NumBytes = Annotated[Whole, Query(ge=0, le=_MOST_BYTES)]
 
 
 def checked_agent_routes(checks: ConnectionChecks) -> APIRouter:
-    """Return the routes of agents, on which they measure."""
+    """Return the routes that agents use to measure a connection."""
     routes = new_routes()
 
     @routes.get("/agents/{agent_id}/probe")
     async def probe(agent_id: str, num_bytes: NumBytes) -> Response:
-        """Return so many bytes."""
+        """Return this number of bytes."""
         return Response(bytes(num_bytes), media_type="application/octet-stream")
 
     @routes.post("/agents/{agent_id}/probe", response_model=Wire)
     async def take_bytes(agent_id: str, body: Request) -> Response:
-        """Read the body."""
+        """Read the body, and discard it."""
         await body.body()
         return JsonResponse(Wire())
 
     @routes.post("/agents/{agent_id}/checks/{check_id}", response_model=Wire)
     async def checked(agent_id: str, check_id: str, body: ConnectionsChecked) -> Response:
-        """Take what an agent has measured."""
+        """Store the measurements of an agent."""
         checks.take(agent_id, check_id, body)
         return JsonResponse(Wire())
 

@@ -30,7 +30,7 @@ from det_jupyter.master.machine.rules.queue_checks import find_pool_problem
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.views.pool_views import job_entries
 
-_QUEUE_SHOWN = 50  # waiting trials of each pool in an answer, unless more are requested
+_QUEUE_SHOWN = 50  # waiting trials of each pool in an answer, if no other number is requested
 _MOST_WAITING = 1000
 _ACTIVE = ExperimentQuery(
     state=[state for state in State if not state.is_terminal], archived=True, sort="oldest"
@@ -41,7 +41,7 @@ Limit = Annotated[int, Query(ge=0, le=_MOST_WAITING)]
 class Stop(Wire):
     """A request to stop the master."""
 
-    everything: bool = False  # also running trials; else they go on under their agent
+    everything: bool = False  # also kill running trials; else they continue under their agent
 
 
 class ActiveExperiment(Wire):
@@ -60,9 +60,9 @@ class Status(Wire):
     master: MasterInfo
     agents: list[AgentStatus]
     experiments: list[ActiveExperiment]
-    num_experiments: int  # number of all experiments, also of those that are over
+    num_experiments: int  # number of all experiments, including those that are over
     problems: list[str] = []  # sentences on pools.yaml, agents and full disks
-    disks: list[DiskStatus] = []  # disks that are full, or will be soon
+    disks: list[DiskStatus] = []  # disks that are full, or will soon be full
 
 
 class Possibility(Wire):
@@ -109,7 +109,7 @@ def master_routes(
 
     @routes.get("/agents", response_model=list[AgentStatus])
     async def agents() -> Response:
-        """Return the agents, and what runs in their slots."""
+        """Return the agents with their slots and what runs on them."""
         return JsonResponse(service.views.agents())
 
     return routes
@@ -143,7 +143,7 @@ def cluster_routes(service: Service) -> APIRouter:
     async def possible(
         slots: Annotated[Whole, Query(ge=0)], pool: str = "", is_single_agent: bool = False
     ) -> Response:
-        """Return why a pool cannot run trials with this many slots, if it cannot."""
+        """Return why a pool cannot run trials with this many slots; no problem if it can."""
         state, name = service.machine.state, pool or DEFAULT_POOL
         if name not in state.pool_configs:
             names = ", ".join(state.pool_configs)

@@ -1,4 +1,4 @@
-"""Routes for disks: what takes their room, and freeing what nothing refers to."""
+"""Routes for disks: what uses their space, and freeing files that nothing refers to."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def disk_routes(service: Service) -> APIRouter:
 
     @routes.get("/disks", response_model=DiskUsage)
     async def usage() -> Response:
-        """Return the disks, and what takes their room. Reads the sizes of all files."""
+        """Return the disks and what uses their space. Reads the sizes of all files."""
         async with one_at_a_time:
             return JsonResponse(await asyncio.to_thread(usage_of, service, known_of(service)))
 
     @routes.post("/disks/free", response_model=FreedRoom)
     async def free_room() -> Response:
-        """Delete what nothing refers to."""
+        """Delete the files that nothing refers to."""
         async with one_at_a_time:
             known = known_of(service)
             freed = await asyncio.to_thread(free, known, paths.data_dir(), time.time())
@@ -39,7 +39,7 @@ def disk_routes(service: Service) -> APIRouter:
 
     @routes.get("/experiments/{experiment_id}/room", response_model=RoomForecast)
     async def room(experiment_id: Whole) -> Response:
-        """Return whether an experiment's checkpoints will fit, as far as earlier ones show it."""
+        """Return whether an experiment's checkpoints will fit, judged by earlier experiments."""
         experiment = service.machine.state.experiment(experiment_id)
         return JsonResponse(await asyncio.to_thread(forecast, service, experiment))
 

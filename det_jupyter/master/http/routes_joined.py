@@ -20,12 +20,12 @@ def joined_cluster_routes(clusters: Clusters) -> APIRouter:
 
     @routes.post("/clusters", response_model=ClusterStatus)
     async def add(body: AddCluster) -> Response:
-        """Connect to a cluster, and store it."""
+        """Connect to a cluster, and store its settings."""
         return JsonResponse(await clusters.add(body))
 
     @routes.delete("/clusters/{name}", response_model=RemovedCluster)
     async def remove(name: str) -> Response:
-        """End a cluster's agents, and connect to it no more."""
+        """End a cluster's agents and the connection to it."""
         return JsonResponse(await clusters.remove(name))
 
     return routes

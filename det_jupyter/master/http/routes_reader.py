@@ -1,4 +1,4 @@
-"""The route with which a reader that does not answer is ended."""
+"""The route that ends a reader which does not answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def reader_routes(reader: ReaderProcess) -> APIRouter:
 
     @routes.post("/reader/end", response_model=Wire)
     async def end() -> Response:
-        """Kill the reader that runs now, if one does; the next connection starts another."""
+        """Kill the running reader, if there is one; the next connection starts another."""
         await reader.kill()
         return JsonResponse(Wire())
 

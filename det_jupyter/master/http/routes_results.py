@@ -39,7 +39,7 @@ from det_jupyter.master.service.storing.stored_rows import read_metrics
 WATCH_S = 30.0  # how long an agent takes samples after its series were requested
 _MAX_ITEMS = 500
 _MAX_TIMINGS = 200  # records in one answer, each of about a second
-# A commit while lines are being read does not wake the request up, so no wait is longer than this.
+# The longest wait: a commit while lines are being read does not wake the request up.
 _LOG_WAIT_S = 0.5
 _MOST_NAMED = 5  # trials in an error message
 
@@ -56,7 +56,7 @@ def result_routes(service: Service) -> APIRouter:
     ) -> Response:
         """Return every metric of every trial, each thinned to `max_points`.
 
-        Of several values of one step the last one, or all with `repeats`.
+        Of several values at one step the last one is returned, or all of them with `repeats`.
         """
         service.machine.state.experiment(experiment_id)
         return await asyncio.to_thread(_read_curves, service, experiment_id, max_points, repeats)
@@ -73,13 +73,13 @@ def result_routes(service: Service) -> APIRouter:
 
     @routes.get("/trials/{trial_id}/timings", response_model=list[TimingsView])
     async def timings(trial_id: Whole, after: Whole = 0) -> Response:
-        """Return how long the parts of a trial's batches took, where that is recorded."""
+        """Return how long the parts of a trial's batches took, if that was recorded."""
         service.machine.state.trial(trial_id)
         return JsonResponse(service.store.timings(trial_id, after=after, limit=_MAX_TIMINGS))
 
     @routes.post("/trials/{trial_id}/metrics", response_model=NumStored)
     async def add_imported(trial_id: Whole, body: ImportedMetrics) -> Response:
-        """Store a part of the metrics of an imported trial; return how many lines it has."""
+        """Store a part of the metrics of an imported trial; return how many lines are stored."""
         return JsonResponse(service.add_imported(trial_id, body))
 
     @routes.get("/experiments/{experiment_id}/feed", response_model=list[FeedItem])
@@ -156,7 +156,7 @@ async def _read_logs(
     """Answer with the lines that match; if there are none yet, wait up to `query.wait_s`."""
     deadline = time.monotonic() + query.wait_s
     while True:
-        # Read before the lines: when the end is stored, all lines are.
+        # Read before the lines: when the end is stored, all lines are stored.
         over = is_over()
         page = await asyncio.to_thread(
             read_page, service.store.path, trial_ids, query, is_over=over
@@ -172,7 +172,7 @@ def _add_series(routes: APIRouter, service: Service) -> None:
     requested_at: dict[str, float] = {}  # by agent: when samples were last requested, monotonic
 
     def request_samples(agent_id: str) -> None:
-        """Have an agent take samples for a while, even if nothing trains there."""
+        """Make an agent take samples for a while, even if nothing trains there."""
         now = time.monotonic()
         if now > requested_at.get(agent_id, 0.0) + WATCH_S / 3:
             requested_at[agent_id] = now
@@ -190,7 +190,7 @@ def _add_series(routes: APIRouter, service: Service) -> None:
 
     @routes.post("/agents/{agent_id}/samples", response_model=Wire)
     async def take_samples(agent_id: str) -> Response:
-        """Have an agent take samples for half a minute, as requests of its series do."""
+        """Make an agent take samples for half a minute, as requests of its series do."""
         request_samples(agent_id)
         return JsonResponse(Wire())
 
@@ -213,7 +213,8 @@ def _read_curves(
     service: Service, experiment_id: int, max_points: int | None, repeats: bool
 ) -> Response:
     """Read the curves; called in a thread: it takes a second or so for a long experiment."""
-    # numpy is imported by the first thread that uses it: the master's start does not wait for it.
+    # Imported by the first thread that needs numpy, so that the master's start does not wait for
+    # it.
     from det_jupyter.master.views.metric_curves import to_curves
 
     records = read_metrics(service.store.path, experiment_id)

@@ -33,7 +33,7 @@ from det_jupyter.master.views.search_samples import samples_of
 from det_jupyter.searcher.preview import preview as plan
 from det_jupyter.searcher.preview import sample_ranges
 
-_MOST_SOURCES = 5  # earlier experiments whose pace is read for the forecast
+_MOST_SOURCES = 5  # earlier experiments whose pace is examined for the forecast
 
 
 def search_routes(service: Service) -> APIRouter:
@@ -42,7 +42,7 @@ def search_routes(service: Service) -> APIRouter:
 
     @routes.post("/preview", response_model=PreviewView)
     async def preview(request: PreviewRequest) -> Response:
-        """Return what a search would train; nothing is submitted."""
+        """Return a preview of a search, without submitting it."""
         return JsonResponse(await _preview(service, request))
 
     @routes.get("/experiments/{experiment_id}/importance", response_model=ImportanceView)

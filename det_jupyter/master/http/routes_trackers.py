@@ -1,4 +1,4 @@
-"""Routes for trackers: where experiments are sent, and what the processes that send ask for."""
+"""Routes for trackers: where experiments are sent, and requests of the sending processes."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def tracker_routes(service: Service, trackers: Trackers) -> APIRouter:
 
     @routes.get("/trackers/work/{group}", response_model=list[TrackerWork])
     async def work(group: str) -> Response:
-        """Return what the process of a tracker is to send next."""
+        """Return the experiments that the process of a tracker has to send next."""
         return JsonResponse(trackers.work(group))
 
     @routes.put("/trackers/{number}", response_model=TrackerProgress)
     async def advance(number: Whole, body: TrackerProgress) -> Response:
-        """Store how far a tracker is with an experiment, or why it could not be sent."""
+        """Store how far a tracker has an experiment, or why it could not be sent."""
         trackers.advance(number, body)
         return JsonResponse(TrackerProgress(seq=body.seq))
 
@@ -70,11 +70,11 @@ def tracker_routes(service: Service, trackers: Trackers) -> APIRouter:
 def _chosen(
     service: Service, experiment: Experiment, body: SendTo
 ) -> list[tuple[Tracker, str | None]]:
-    """Return trackers, each with the variables that go with it (`Addresses.variables`).
+    """Return the requested trackers, each with its variables (see `Addresses.variables`).
 
     Raises:
-        ConfigError: The entry in the request is wrong.
-        NotFound: There is none of the name, or none at all.
+        ConfigError: The entry in the request is not valid.
+        NotFound: There is no tracker of this name, or no tracker at all.
     """
     tracked, own = service.store.tracked, experiment.capsule.environment
     if body.tracker is not None:

@@ -17,7 +17,7 @@ class _BytesResponse(LinesResponse):
 def tunnel_routes(consoles: Consoles) -> APIRouter:
     """Return the routes.
 
-    The bodies of tunnels have neither a size nor a longest pause (`is_tunnel`).
+    The bodies of tunnels are limited neither in size nor in time (`is_tunnel`).
     """
     routes = new_routes()
 
@@ -35,7 +35,7 @@ def tunnel_routes(consoles: Consoles) -> APIRouter:
 
     @routes.post("/agents/{agent_id}/tunnels/{tunnel_id}", response_model=Wire)
     async def up(agent_id: str, tunnel_id: str, body: Request) -> Response:
-        """Take the bytes from the kernel, until the tunnel ends."""
+        """Receive the bytes from the kernel, until the tunnel ends."""
         tunnel = consoles.tunnels.join(agent_id, tunnel_id, "up")
         is_complete = await tunnel.write_up(body.stream())
         response = JsonResponse(Wire())
@@ -47,6 +47,6 @@ def tunnel_routes(consoles: Consoles) -> APIRouter:
 
 
 def is_tunnel(path: str) -> bool:
-    """Return whether a path of the listener for agents is that of a tunnel."""
+    """Return whether a path of the listener for agents belongs to a tunnel."""
     parts = path.removeprefix(f"{API}/agents/").split("/")
     return len(parts) == 3 and parts[1] == "tunnels"

@@ -65,7 +65,7 @@ def upload_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
         size: Annotated[Count, Query()],
         body: Request,
     ) -> Response:
-        """Store a part of a TensorBoard file or trace; `size` is that of the whole file."""
+        """Store a part of a TensorBoard file or trace; `size` is the size of the whole file."""
         part = await body.body()
         trial = trial_of(service, agent_id, allocation_id)
         folder = data_dir / of / str(trial.experiment_id) / str(trial.id)

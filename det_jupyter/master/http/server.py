@@ -1,4 +1,4 @@
-"""uvicorn as the master uses it: no signal handlers, bounded connections, a call at the start.
+"""Runs uvicorn without signal handlers, with bounded connections and a call at the start.
 
 uvicorn's `timeout_keep_alive` closes connections that are idle between two requests; it has no
 limit for those on which a request never arrives whole. So a connection counts as *waiting* until
@@ -45,7 +45,7 @@ class Server(uvicorn.Server):
         on_started: Called once, when the server accepts connections.
         certificate: PEM file of the certificate to serve it over TLS with; None: plain HTTP.
         key: PEM file of the certificate's private key.
-        on_connected: Called with each connection, over TLS when its handshake is over.
+        on_connected: Called with each connection; over TLS, after its handshake.
     """
 
     def __init__(
@@ -95,7 +95,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(_BACKLOG)  # uvicorn has one number for both
+            # Set here, because uvicorn has one number for backlog and limit.
+            listener.listen(_BACKLOG)
         self._on_started()
 
 

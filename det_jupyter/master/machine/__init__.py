@@ -1,1 +1,1 @@
-"""The machine: events in, commands out, nothing else. Pure."""
+"""The machine: takes events, returns commands, and does nothing else. Pure."""

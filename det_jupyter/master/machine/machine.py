@@ -23,11 +23,10 @@ Rules
     sent again.
  4. A trial has one allocation at a time. Events about another allocation change nothing.
  5. After each event, no trial waits that could start (`_run_scheduler`); wait_reasons.py computes
-    why each of the others waits.
+    why each waiting trial waits.
  6. The cost of an event does not grow with the number of trials that are over: look-ups contain
-    those that wait, run or are not over (queue.py, indexes.py), and searches stay in memory
-    (turn.py). An event after which the scheduler must decide costs more the more trials wait or
-    run.
+    only the others (queue.py, indexes.py), and searches stay in memory (turn.py). If the
+    scheduler must decide after an event, the cost grows with the trials that wait or run.
 
 Prior art: distributed's scheduler state machine. Its transition methods are tables here, and
 handlers grouped by subject.
@@ -128,7 +127,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
 
 
 class Machine:
-    """See the module's docstring.
+    """The master's state, which only events change; see the module's docstring.
 
     Args:
         state: The state of an earlier machine; None: an empty state.
@@ -149,7 +148,8 @@ class Machine:
             ConfigError: The experiment can never run; nothing has changed.
             NotFound: The event is about an experiment that does not exist; nothing has changed.
             Conflict: The state does not allow the event; nothing has changed.
-            HandlerFailed: Any other error. The state may be half changed: `take_over` another.
+            HandlerFailed: Any other error. The state may be changed in part: `take_over` another
+                machine.
         """
         self.state.seq += 1
         turn = Turn(self.state, self.indexes, self.queue, self.searches, now)
@@ -183,7 +183,7 @@ class Machine:
         return self._scheduler_errors
 
     def dump(self) -> str:
-        """Return the whole state as JSON. A machine with that state behaves as this one does."""
+        """Return the whole state as JSON. A machine with that state behaves as this one."""
         self.searches.store_snapshots_in(self.state)
         try:
             return self.state.model_dump_json()
@@ -199,7 +199,7 @@ class Machine:
 
 
 def _run_scheduler(turn: Turn) -> None:
-    """Decide about every pool and apply the decisions, if anything they depend on has changed."""
+    """Decide about every pool and apply the decisions, if the scheduler's input has changed."""
     if turn.queue.version == turn.queue.decided:
         return
     for name in turn.state.pool_configs:
@@ -208,10 +208,11 @@ def _run_scheduler(turn: Turn) -> None:
 
 
 def _decide(turn: Turn, name: str) -> Decisions:
-    """Run the scheduler for a pool; an experiment that makes it raise must not block the others.
+    """Run the scheduler for a pool; an experiment at which it raises must not block the others.
 
-    If it succeeds without the experiment that it was examining, that experiment is given up.
-    Otherwise nothing starts in this pool until something changes; then it is tried again.
+    If the scheduler succeeds without the experiment that it was examining, that experiment is
+    given up. Otherwise no trial starts in this pool before the next change of the scheduler's
+    input.
     """
     while True:
         snapshot = turn.queue.snapshot(name)

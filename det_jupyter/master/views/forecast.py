@@ -1,5 +1,4 @@
-"""Predicts what a search would train and how long that takes, from records of earlier trials.
-Pure.
+"""Predicts what a search would train and how long that takes, from earlier trials. Pure.
 
     points of a trial   (time, amount trained) at its validations, or at its reports of metrics
     pace                seconds per unit between neighbouring points

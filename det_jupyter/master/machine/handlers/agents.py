@@ -3,14 +3,14 @@
 An agent reports the part of a gang that its process carries.
 
 our allocation      its part     reported run   then
-STARTING            unstarted    none           the agent has missed the command: start it again
-any other           unstarted    none           it never will start: it has ended
+STARTING            unstarted    none           the agent has missed the command: repeat it
+any other           unstarted    none           it will never start: it has ended
 any                 started      none           it is lost with an earlier agent process
 any                 over         alive          it was given up as lost: kill it
 another part failed              alive          the agent may have missed the command: kill it
-STOPPING            any          alive          so it may: stop it again
-any other           any          alive          it goes on; send the chief a farther target or
-                                                orders that may be missing
+STOPPING            any          alive          it may have missed the command: repeat it
+any other           any          alive          it continues; send the chief a farther target
+                                                or orders that may be missing
 any                 any          not alive      wait for its journals and its exit
 none                             alive          kill it
 """
@@ -46,7 +46,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
     turn.state.lost_agents.pop(event.agent_id, None)
     before = turn.state.agents.get(event.agent_id)
     if before is None or before.session != event.session:
-        turn.state.forget_cuts(event.agent_id)  # another address, perhaps
+        turn.state.forget_cuts(event.agent_id)  # the agent may have another address now
     offered = {slot.id for slot in event.slots}
     turn.state.agents[event.agent_id] = Agent.built_from(
         event,
@@ -54,7 +54,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         disabled=[id for id in turn.state.disabled.get(event.agent_id, ()) if id in offered],
         occupied={id: found for id, found in event.devices.items() if found},
     )
-    if event.is_remote and not event.slots:  # it exits
+    if event.is_remote and not event.slots:  # the agent is exiting
         agent = turn.state.agents[event.agent_id]
         agent.left_at = turn.now
         agent.left_slots = before.former.slots if before is not None else []
@@ -81,7 +81,7 @@ def _part_of(allocation: Allocation, agent_id: str) -> GangPart | None:
 def _reconcile(
     turn: Turn, trial: Trial, allocation: Allocation, part: GangPart, is_alive: bool | None
 ) -> None:
-    """Act on whether the ranks of a part are alive; None: the agent has no such run."""
+    """Act on a part whose ranks are alive or not; None: the agent has no such run."""
     is_starting = allocation.state is AllocationState.STARTING
     if is_alive and (part.exited is not None or allocation.has_failed_part):
         turn.send_to_parts([part], KillGang(allocation_id=allocation.id))
@@ -111,7 +111,7 @@ def _end_part(turn: Turn, allocation: Allocation, part: GangPart) -> None:
 
 
 def _send_later_orders(turn: Turn, trial: Trial, allocation: Allocation, part: GangPart) -> None:
-    """Send the chief's part what its plan does not contain."""
+    """Send the chief's part the orders and targets that its plan does not contain."""
     if part is not allocation.parts[0]:
         return
     if trial.target != allocation.planned_target:
@@ -128,7 +128,7 @@ def _are_offered(turn: Turn, allocation: Allocation, part: GangPart) -> bool:
 
 
 def on_agent_away(turn: Turn, event: AgentAway) -> None:
-    """Mark an agent as not connected: nothing starts there; what runs there goes on."""
+    """Mark an agent as not connected: nothing is started there; what runs there continues."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is None:
         return
@@ -149,7 +149,7 @@ def _record_problem(turn: Turn, agent: Agent) -> None:
 
 
 def on_agent_removed(turn: Turn, event: AgentRemoved) -> None:
-    """Expect an agent no more once it is lost."""
+    """Record that an agent was removed, so that it is not expected to return once it is lost."""
     turn.state.lost_agents.pop(event.agent_id, None)
     if agent := turn.state.agents.get(event.agent_id):
         agent.is_removed = True
@@ -158,13 +158,13 @@ def on_agent_removed(turn: Turn, event: AgentRemoved) -> None:
 
 
 def on_agents_reachable(turn: Turn, event: AgentsReachable) -> None:
-    """Place gangs on two agents again."""
+    """Allow gangs on two agents again, as these can reach each other."""
     turn.state.forget_cuts(*event.agents)
     turn.queue.mark_changed()
 
 
 def on_clusters_changed(turn: Turn, event: ClustersChanged) -> None:
-    """Store which clusters there are: pools that get their nodes may grow."""
+    """Store the names of the clusters; pools with nodes of a cluster may grow."""
     turn.state.clusters = event.names
 
 
@@ -179,7 +179,7 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
         with attribute_errors_to(trial.experiment_id):
             if part := _part_of(allocation, agent_id):
                 on_gang_exited(turn, lost_part(allocation, part, turn.now, event.loss))
-            else:  # the agent that reports the part does so when its ranks have exited
+            else:  # another agent of the process reports the part when its ranks have exited
                 # The trial queues again, and no restart is counted.
                 turn.touch(trial, "lost some of its slots")
                 stop_run(turn, trial, at_once=True)
@@ -187,7 +187,7 @@ def on_agent_lost(turn: Turn, event: AgentLost) -> None:
 
 
 def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
-    """Store which devices other processes use, and which are lost; gangs on them stay."""
+    """Store which devices other processes use and which are lost; gangs on them stay."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}

@@ -1,10 +1,10 @@
-"""What users do with experiments that are over, and with checkpoints.
+"""Requests about experiments that are over, and about checkpoints.
 
 archive, unarchive    an experiment that is over is hidden from lists, or shown again
 delete                it is DELETING; its files are deleted (deleting.py); then it is removed from
                       the state. If files remain, it is DELETE_FAILED, and can be deleted again
-continue              it goes on under its number, with the trials that were not completed
-retention             other numbers of checkpoints are kept from now on (retention.py)
+continue              it continues under its number, with the trials that were not completed
+retention             another number of checkpoints is kept from now on (retention.py)
 drop checkpoints      chosen checkpoints, or files of them, are deleted
 """
 
@@ -103,7 +103,7 @@ def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:
     for trial_id in experiment.trial_ids:
         del state.trials[trial_id]
     del state.experiments[experiment.id]
-    turn.changes.experiments.add(experiment.id)  # followers drop what is gone
+    turn.changes.experiments.add(experiment.id)  # so that programs that follow the feed remove it
 
 
 def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:

@@ -1,7 +1,7 @@
 """The ends of runs, and what follows for their trials.
 
 GangExited      of one part: if it has failed, the other parts are killed
-                of all: ENDED; rules/outcome.py decides what it means for the trial
+                of the last part: ENDED; rules/outcome.py decides what follows for the trial
 
 A gang has a part on each agent process that carries ranks of it. It holds its slots until all
 parts have exited, or are lost with their agents: a trial never has two gangs.
@@ -70,7 +70,8 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
         )
     if part.exited is not None:  # a repeated report
         return
-    is_ending = allocation.has_failed_part  # then the others were killed
+    # The failure of another part: then the others were killed.
+    is_ending = allocation.has_failed_part
     part.exited = event
     if event.cut is not None:
         _note_cut(turn, trial, allocation, event.cut)
@@ -87,8 +88,8 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
 
 
 def _note_cut(turn: Turn, trial: Trial, allocation: Allocation, cut: Cut) -> None:
-    """Place no gang on two agents that cannot reach each other; show why the run has ended."""
-    if cut.pair <= turn.state.agents.keys():  # one may have been lost, for the same reason
+    """Record that two agents cannot reach each other, so that no gang spans them; show why."""
+    if cut.pair <= turn.state.agents.keys():  # an agent may have been lost for the same reason
         turn.state.add_cut(cut, turn.now)
         turn.queue.mark_changed()
     trial.add_notice(f"run {allocation.run} ended, which is no failure: {cut.sentence}")
@@ -97,7 +98,7 @@ def _note_cut(turn: Turn, trial: Trial, allocation: Allocation, cut: Cut) -> Non
 def _note_lost_devices(
     turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
 ) -> None:
-    """Give out slots no more whose devices are lost; show why the run has ended."""
+    """Withhold slots whose devices are lost; show why the run has ended."""
     for rank, fault in event.faults.items():
         if not fault.is_lost or rank not in event.exit_codes:
             continue
@@ -121,7 +122,7 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     why = f" ({lost_with})" if outcome is Outcome.LOST else ""
     turn.touch(trial, f"run {allocation.run} ended: {outcome}{why}")
     if outcome is not Outcome.FAILED:
-        trial.message = ""  # a log policy may have set it; the run has not failed
+        trial.message = ""  # a message of a log policy does not apply, as the run has not failed
     if outcome in _RUNS_AGAIN:
         trial.avoids = sorted({*trial.avoids, *allocation.excludes})
     match outcome:
@@ -152,7 +153,7 @@ def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     assert allocation.run_end is not None
     has_reached_last_target = trial.is_resting and trial.target_is_last
     if allocation.run_end.reason == "completed" and not has_reached_last_target:
-        _queue_if_active(turn, trial)  # the search set another target while it was exiting
+        _queue_if_active(turn, trial)  # the search has set another target during the exit
         return
     prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""
     trial.message = prefix + allocation.run_end.message
@@ -186,7 +187,7 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
     if is_stopping(trial.state):
         _give_up(turn, trial, f"failed when it was canceled: {trial.failure.error}")
         return
-    if allocation.is_hopeless:  # the trial's message says why
+    if allocation.is_hopeless:  # the trial's message has the reason
         _give_up(turn, trial, f"{trial.failure.error}; not tried again: {trial.message}")
         return
     if trial.failure.no_room and not is_final:

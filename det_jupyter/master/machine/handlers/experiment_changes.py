@@ -3,8 +3,8 @@
 submit, pause, activate, cancel, kill; name, description and labels. A step of the system clock
 moves the times of all experiments that are not over.
 
-A request for a state that the experiment is in already changes nothing and is no error, so it may
-be repeated.
+A request for the state that the experiment already has changes nothing, and is no error. So
+requests may be repeated.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ def check_pool(
     """Check that a pool exists and can run an experiment's trials.
 
     Args:
-        state: Of the machine.
+        state: The machine's state.
         name: The pool.
         resources: The experiment's section `resources`.
-        why_one_computer: Why a trial's ranks cannot be on several computers; "": they can.
+        why_one_computer: Why a trial's ranks cannot be on several computers; "" if they can.
         queue_anyway: Only check that the pool exists.
 
     Raises:
-        ConfigError: It does not exist, or can never run such trials.
+        ConfigError: The pool does not exist, or can never run such trials.
     """
     if name not in state.pool_configs:
         raise ConfigError([Problem("resources.resource_pool", unknown_pool_message(name, state))])
@@ -154,7 +154,7 @@ def _latest_checkpoint(turn: Turn, trial_id: int, path: str) -> CheckpointRef:
 def on_pause(turn: Turn, event: Pause) -> None:
     """Pause an experiment: running trials save their state and leave, others leave the queue.
 
-    At once: ranks that have not left are killed, also those of an earlier pause.
+    With `at_once`, ranks that have not left are killed, also those of an earlier pause.
     """
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state not in PAUSES:
@@ -187,7 +187,8 @@ def on_end(turn: Turn, event: Cancel | Kill) -> None:
     is_kill = isinstance(event, Kill)
     stopping = State.STOPPING_KILLED if is_kill else State.STOPPING_CANCELED
     experiment = turn.state.experiment(event.experiment_id)
-    is_failing = experiment.state is State.STOPPING_ERROR  # stays so; its trials are stopped
+    # The state stays STOPPING_ERROR; the trials are stopped.
+    is_failing = experiment.state is State.STOPPING_ERROR
     if not is_failing:
         if stopping not in TRANSITIONS[experiment.state]:
             return  # the experiment is over, canceled or killed
@@ -265,9 +266,9 @@ def _find_detail_problems(change: ChangeDetails, num_labels: int) -> list[Proble
 def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
     """Shift the times of all experiments that are not over, with their trials and checkpoints.
 
-    So durations stay right: otherwise a step of three hours would make a run of one minute last
-    three hours, and forecasts of its end would be wrong. Times of experiments that are over stay
-    as they are: nothing is computed from them.
+    So durations stay right: otherwise, after a step of three hours, a run of one minute would seem
+    to have taken three hours, and forecasts of its end would be wrong. Experiments that are over
+    keep their times, as nothing is computed from them.
     """
     state, by_s = turn.state, event.by_s
     for experiment in state.unfinished_experiments():

@@ -1,8 +1,8 @@
 """Runs of other tools become an experiment that is over from the beginning.
 
-Its trials have what the runs say of themselves: hyperparameters, times, how they ended, metrics.
-They never queue, and the experiment cannot be continued or forked: there is no code here.
-An import that is repeated adds the runs that are new, and what is new of the others.
+Its trials have the data of the runs: hyperparameters, times, ends and metrics. They never queue,
+and the experiment cannot be continued or forked, as it has no code. A repeated import adds new
+runs, and new data of the other runs.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def _check_same(experiment: Experiment, settings: ExperimentConfig) -> None:
     """Check that runs can be added to an experiment.
 
     Raises:
-        Conflict: It is being deleted, or its runs are compared by another metric.
+        Conflict: The experiment is being deleted, or its runs are compared by another metric.
     """
     name = f"experiment {experiment.id}, which was imported from {experiment.source},"
     if experiment.state not in OVER:
         raise Conflict(f"{name} is {in_words(experiment.state)}")
-    same = {  # not parsed: it is replaced, and may be of another version
+    same = {  # not parsed: it is replaced, and may be of another version of det_jupyter
         "metric": experiment.metric,
         "smaller_is_better": experiment.direction is Direction.MINIMIZE,
     }
@@ -72,7 +72,7 @@ def _check_same(experiment: Experiment, settings: ExperimentConfig) -> None:
 
 
 def _updated(experiment: Experiment, event: ImportExperiment) -> dict[str, object]:
-    """Return the new configuration, with what the user may have changed of the old one."""
+    """Return the new configuration, keeping changes that the user may have made to the old one."""
     kept = {key: experiment.config[key] for key in ("name", "description", "labels")}
     return event.config | kept
 

@@ -2,9 +2,9 @@
 
 ChangeResources    priority, weight, max_slots and pool of an experiment, while it is not over
 MoveInQueue        its place in the queue
-ChangeQueue        several of these: all are made or none
-SwitchSlots        slots of an agent are given out no more, or again
-SetPools           which pools there are, and their rules
+ChangeQueue        several of these changes: either all are made, or none
+SwitchSlots        slots of an agent are disabled or enabled
+SetPools           the pools and their rules
 
 Everything is checked before anything is changed (rules/queue_checks.py). No work is lost: a trial
 that has to leave is asked to save its state first, and queues again.
@@ -72,7 +72,8 @@ def on_change_queue(turn: Turn, event: ChangeQueue) -> None:
 def _change_resources(turn: Turn, experiment: Experiment, change: ChangeResources) -> None:
     if change.priority is not None and change.priority != experiment.priority:
         experiment.priority = change.priority
-        experiment.position = float(experiment.id)  # by submission again, as in Determined
+        # In the order of submission again, as in Determined.
+        experiment.position = float(experiment.id)
     if change.weight is not None:
         experiment.weight = change.weight
     if change.max_slots is not None:
@@ -114,7 +115,7 @@ def _change_pool(turn: Turn, experiment: Experiment, pool: str) -> None:
 
 
 def _update_config(turn: Turn, experiment: Experiment, change: ChangeResources) -> None:
-    """Update the effective configuration, which users read and forks start from."""
+    """Update the effective configuration: users read it, and forks start from it."""
     changed = change.given()
     if change.max_slots == "none":
         changed["max_slots"] = None
@@ -178,7 +179,7 @@ def _runs_on(trial: Trial, agent_id: str, slot_ids: set[int]) -> bool:
 
 
 def on_set_pools(turn: Turn, event: SetPools) -> None:
-    """Replace the pools. Running trials go on; waiting ones wait in their experiment's pool."""
+    """Replace the pools. Running trials continue; waiting ones wait in their experiment's pool."""
     parsed = parse_pools({"pools": event.pools})
     names = {pool.pool_name for pool in parsed.pools}
     used = {

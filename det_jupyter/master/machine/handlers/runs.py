@@ -1,17 +1,17 @@
-"""Reports of agents and ranks about a run. Those about a run without slots change nothing.
+"""Reports of agents and ranks about a run. Reports about a run without slots change nothing.
 
-GangStarted                     of each part; then all RankStarted: RUNNING
-RanksSeen                       of each part that was asked to leave: shown with the trial
+GangStarted, RankStarted        from all parts and ranks: the run is RUNNING
+RanksSeen                       where ranks are that were asked to leave: shown with the trial
 ValidationReported              the trial's metric; the search may stop the trial
 LossReported                    whether the training diverges
 CheckpointSaved                 where the next run starts from
-CheckpointDeleted               by the trial's own code: the next run starts from another
+CheckpointDeleted               by the trial's code: the next run starts from another one
 TargetReached                   the search decides whether the trial goes on, rests or ends
 RunEnded, RankFailure           stored: they are evaluated when the gang has exited
 Notice                          shown with the trial
 RanksStalled                    shown with the trial; ends the run if `hang.action` says so
 TraceSaved, ChangeMade          stored with the order that they answer
-LogMatched                      a line by which a log policy forbids another try, or an agent
+LogMatched                      a line for which a log policy forbids a retry, or an agent
 
 How a run ends is in exits.py.
 """
@@ -112,7 +112,7 @@ def _started_part(allocation: Allocation, ranks: list[int]) -> GangPart:
 
 
 def _launch_note(allocation: Allocation) -> str:
-    """Return how the ranks were started, by agent where that differs."""
+    """Return how the ranks were started; if that differs, for each agent."""
     notes = {part.agent_id: part.note for part in allocation.parts if part.is_started}
     if len(set(notes.values())) == 1:
         return next(iter(notes.values()))
@@ -130,7 +130,7 @@ def _update_ranks(trial: Trial, allocation: Allocation) -> None:
 
 
 def on_ranks_seen(turn: Turn, event: RanksSeen) -> None:
-    """Store where the ranks of a part are that was asked to leave."""
+    """Store the positions of the ranks of a part that was asked to leave."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None or found[1].state is not AllocationState.STOPPING:
         return
@@ -169,7 +169,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
         case CheckpointSaved():
             _add_checkpoint(turn, trial, record)
             note_room(turn, trial)
-            # After it was asked to leave: nothing is lost, whatever happens until it exits.
+            # A checkpoint after the request to leave: no work is lost, even if the run fails
+            # later.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
             if any(part.is_remote for part in allocation.parts):
@@ -219,7 +220,7 @@ def _add_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
 
 
 def on_validation_reported(turn: Turn, event: ValidationReported) -> None:
-    """Store the searcher's metric of a validation, and report it to the search."""
+    """Store the searcher metric of a validation, and report it to the search."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None:
         return
@@ -254,10 +255,10 @@ def _raise_divergence(turn: Turn, trial: Trial) -> None:
 def _set_metric_of_checkpoints(
     turn: Turn, trial: Trial, steps_completed: int, metric: float
 ) -> None:
-    """Set the metric of checkpoints of this step, which may be saved before the validation.
+    """Set the metric of checkpoints at this step, which may be saved before the validation.
 
-    A checkpoint keeps the first: later ones may be of another model, as transformers' evaluation
-    after `load_best_model_at_end`.
+    A checkpoint keeps its first metric: later ones may belong to another model, as in
+    transformers' evaluation after `load_best_model_at_end`.
     """
     for uuid in reversed(trial.checkpoints):
         checkpoint = turn.state.checkpoints[uuid]

@@ -29,11 +29,11 @@ from det_jupyter.master.machine.rules.searching import apply_actions, end_if_dra
 from det_jupyter.master.machine.rules.trial_orders import MAX_CHANGES, MAX_PROFILES, send_orders
 from det_jupyter.searcher import ExitReason
 
-_MOST_CHANGES = 100  # changes kept per experiment
+_MOST_CHANGES = 100  # changes that are stored per experiment
 
 
 def on_change_search(turn: Turn, event: ChangeSearch) -> None:
-    """Change limits or hyperparameters of a running search."""
+    """Change the limits or hyperparameters of a running search."""
     experiment = turn.state.experiment(event.experiment_id)
     if not experiment.state.is_open:
         raise Conflict(
@@ -41,7 +41,7 @@ def on_change_search(turn: Turn, event: ChangeSearch) -> None:
             "submit a new one, or let a trial of it train on with trial.train_to(...)"
         )
     complete = event
-    if event.hyperparameters is not None:  # the event has only those that change
+    if event.hyperparameters is not None:  # the event has only the changed ones
         before = {"hyperparameters": experiment.config["hyperparameters"]}
         merged = merge(before, {"hyperparameters": event.hyperparameters})
         complete = event.model_copy(update=merged)
@@ -53,7 +53,7 @@ def on_change_search(turn: Turn, event: ChangeSearch) -> None:
 
 
 def _add_to_history(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
-    """Store a change of the search, with the values before it."""
+    """Add a change of the search to its history, with the values before the change."""
     after = event.given()
     before = {key: experiment.config["searcher"].get(key) for key in after}
     if event.hyperparameters is not None:
@@ -64,7 +64,7 @@ def _add_to_history(turn: Turn, experiment: Experiment, event: ChangeSearch) -> 
 
 
 def _update_config(turn: Turn, experiment: Experiment, event: ChangeSearch) -> None:
-    """Update the effective configuration, which users read and the search is restored from."""
+    """Update the effective configuration: users read it, and the search is restored from it."""
     changed = event.given()
     changed.pop("hyperparameters", None)
     turn.change_section(experiment, "searcher", changed)
@@ -74,7 +74,7 @@ def _update_config(turn: Turn, experiment: Experiment, event: ChangeSearch) -> N
 
 
 def on_hparams_sampled(turn: Turn, event: HparamsSampled) -> None:
-    """Create the trial that the sampler has sampled; if it failed, end the experiment."""
+    """Create the trial that was sampled; if the sampler failed, end the experiment."""
     experiment = _find_searching(turn, event.experiment_id)
     if experiment is None:
         return
@@ -104,7 +104,7 @@ def _end_in_error(turn: Turn, experiment: Experiment, key: str, error: str) -> N
 
 
 def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
-    """Pass the pruner's decision to the search; if it failed, end the experiment."""
+    """Pass the pruner's decision to the search; if the pruner failed, end the experiment."""
     experiment = _find_searching(turn, event.experiment_id)
     if experiment is None:
         return
@@ -116,7 +116,7 @@ def on_trial_judged(turn: Turn, event: TrialJudged) -> None:
 
 
 def on_kill_trial(turn: Turn, event: KillTrial) -> None:
-    """Kill one trial; the search goes on without it."""
+    """Kill one trial; the search continues without it."""
     trial = turn.state.trial(event.trial_id)
     if State.STOPPING_KILLED not in TRANSITIONS[trial.state]:
         return  # the trial is over, is being killed, or has failed
@@ -161,7 +161,7 @@ def _running_allocation(trial: Trial) -> Allocation:
 
 
 def on_change_trial(turn: Turn, event: ChangeTrial) -> None:
-    """Store a change of a trial's training and order it; a waiting trial makes it at its start."""
+    """Store and order a change of a trial's training; a waiting trial makes it at its start."""
     trial = turn.state.trial(event.trial_id)
     if trial.state is not State.ACTIVE:
         raise Conflict(

@@ -32,9 +32,9 @@ class GangPart(Wire):
     is_remote: bool = False  # on another computer
     ranks: list[int]  # ascending
     is_started: bool = False
-    note: str = ""  # how its ranks were started
-    interface: str = ""  # over which its ranks reach other computers
-    exited: GangExited | None = None  # its end, in which no rank of it is left
+    note: str = ""  # a remark on how its ranks were started
+    interface: str = ""  # network interface by which its ranks reach other computers
+    exited: GangExited | None = None  # its end, when none of its ranks is left
 
     @property
     def has_failed(self) -> bool:
@@ -46,12 +46,12 @@ class GangPart(Wire):
 
 
 class LostRun(Wire):
-    """A run that was lost before its first step, by what may be its trial's doing."""
+    """A run that was lost before its first step, possibly because of its trial."""
 
     run: int
     at: float
-    what: str  # such as "agent box died"
-    is_device: bool = False  # it was lost with a GPU, so not for want of memory
+    what: str  # a description of the loss, such as "agent box died"
+    is_device: bool = False  # it was lost with a GPU, so the memory was not the cause
 
 
 class Allocation(AllocationView):
@@ -69,32 +69,33 @@ class Allocation(AllocationView):
     is_hopeless: bool = False  # a log policy forbids another try
     starts_from: CheckpointRef | None = None
     parts: list[GangPart] = []  # in the order of ranks
-    # What its plan contains, which has to be the same for all parts.
+    # Contents of its plan that have to be the same for all parts.
     planned_target: Target = None
-    planned_is_last: bool | None = None  # None: unknown, of earlier versions
+    planned_is_last: bool | None = None  # None: not known, in allocations of earlier versions
     planned_best: float | None = None
     planned_orders: list[ChangeOrder] = []
-    ranks_up: dict[int, RankStarted] = {}  # ranks whose journal says that they have started
+    ranks_up: dict[int, RankStarted] = {}  # ranks that have journaled their start
     asked_at: float | None = None  # when it was asked to save its state and leave
-    # While it leaves: where its ranks are, and what its code does about it (RanksSeen).
+    # While it leaves: where its ranks are, and how their code handles the request (RanksSeen).
     places: dict[int, RankProgress] = {}
     checked_at: float | None = None
     saving_since: float | None = None
-    is_for_rest: bool = False  # progress is saved: the run cannot fail any more
-    run_end: RunEnded | None = None  # of the lowest rank that has written one
+    is_for_rest: bool = False  # progress is saved, so the run cannot fail any more
+    run_end: RunEnded | None = None  # from the lowest rank that has written one
     run_end_rank: int = 0
     failures: list[RankFailure] = []
-    # Ranks that their agents report as stalled; `hang` is set while these are all ranks.
+    # Ranks that their agents report as stalled; `hang` is set while all ranks are stalled.
     stalled: dict[int, RankStall] = {}
     stalled_since: float = 0.0
-    ended_for: HangReport | None = None  # its ranks were killed because of it
+    ended_for: HangReport | None = None  # the hang because of which its ranks were killed
 
     @model_validator(mode="after")
     def _fill_agent_ids(self) -> Allocation:
         # Allocations stored before gangs could span agents have only `agent_id`.
         if self.agent_id is not None and not self.agent_ids:
             self.agent_ids = [self.agent_id] * len(self.slots)
-        if self.agent_id is not None and not self.parts:  # also from before they had parts
+        # Allocations stored before there were parts.
+        if self.agent_id is not None and not self.parts:
             ranks = list(range(len(self.slots)))
             part = GangPart(agent_id=self.agent_id, ranks=ranks, is_started=bool(self.ranks))
             self.parts = [part]
@@ -107,7 +108,7 @@ class Allocation(AllocationView):
 
     @property
     def living_parts(self) -> list[GangPart]:
-        """The parts that have not exited, as far as they have reported."""
+        """The parts that have not exited, according to the reports so far."""
         return [part for part in self.parts if part.exited is None]
 
     @property

@@ -63,7 +63,7 @@ class DeleteCheckpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteExperiment:
-    """Delete everything that is stored of an experiment; the outcome is ExperimentDeleted.
+    """Delete all stored data of an experiment; the outcome is the event ExperimentDeleted.
 
     Args:
         experiment_id: The experiment.

@@ -1,4 +1,4 @@
-"""A configuration of the machine: stored as a document, used as the class that it is parsed to."""
+"""Configurations in the machine: stored as a document, used as the class that it is parsed to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from det_jupyter.contract.messages import Wire
 
 
 class Configured(Wire):
-    """An event or experiment with an effective configuration, of which the document is stored."""
+    """An event or experiment with an effective configuration, stored as a document."""
 
     config: dict[str, Any]
 
@@ -24,6 +24,6 @@ class Configured(Wire):
         return parse_config(self.config)
 
     def with_settings(self, settings: ExperimentConfig) -> Self:
-        """Set what `config` was parsed to, so that it is not parsed again; return this object."""
+        """Set the parsed configuration, so that it is not parsed again; return this object."""
         self.__dict__["settings"] = settings  # pydantic 2.8 refuses to set it as an attribute
         return self

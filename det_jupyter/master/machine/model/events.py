@@ -47,8 +47,8 @@ class ExperimentSubmitted(CreateExperiment, Configured):
     """A user submitted an experiment; `config` is the effective configuration.
 
     Args:
-        origins: Where values of `config` come from, by path: "you" or "template"; those that are
-            missing are defaults.
+        origins: Where values of `config` come from, by path: "you" or "template"; values without
+            an entry are defaults.
         continues: A trial whose training this experiment's only trial continues.
     """
 
@@ -58,7 +58,7 @@ class ExperimentSubmitted(CreateExperiment, Configured):
 
 
 class ContinueRequested(Configured):
-    """A user requested that an experiment that is over be continued, with this configuration."""
+    """A user requested to continue an experiment that is over, with this configuration."""
 
     kind: Literal["continue_requested"] = "continue_requested"
     experiment_id: int
@@ -69,16 +69,16 @@ Request = AnyChange | ExperimentSubmitted | ContinueRequested
 
 
 class DevicesReported(Wire):
-    """An agent reported what keeps its devices from being given out, by slot."""
+    """An agent reported, by slot, why its devices cannot be given out."""
 
     kind: Literal["devices_reported"] = "devices_reported"
     agent_id: str
-    processes: dict[int, list[DeviceProcess]]  # that are not ranks of ours
+    processes: dict[int, list[DeviceProcess]]  # processes that are not our ranks
     lost: dict[int, DeviceFault] = {}
 
 
 class ExperimentDeleted(Wire):
-    """All files of an experiment were deleted; or some could not be, as `error` says."""
+    """All files of an experiment were deleted; `error`: some could not be deleted."""
 
     kind: Literal["experiment_deleted"] = "experiment_deleted"
     experiment_id: int
@@ -129,10 +129,10 @@ class NewsSetAside(Wire):
     """An event or record could not be handled, and was stored in the table `quarantine`.
 
     Args:
-        experiment_id: The experiment that it is about; None: about none.
-        what: What could not be handled, and why, in one line.
-        is_fatal: Whether the experiment cannot go on without it.
-        gone: The allocation whose ranks have exited, if it reports that.
+        experiment_id: The experiment that it is about; None if it is about none.
+        what: A description of it, and the error, in one line.
+        is_fatal: Whether the experiment cannot continue without it.
+        gone: The allocation whose ranks have exited, if it reports an exit.
         gone_ranks: The ranks that have exited; (): all.
     """
 
@@ -145,7 +145,7 @@ class NewsSetAside(Wire):
 
 
 class AgentRegistered(Wire):
-    """An agent process reported its name, its slots, and the runs that it has."""
+    """An agent process reported its name, its slots and its runs."""
 
     kind: Literal["agent_registered"] = "agent_registered"
     agent_id: str
@@ -157,10 +157,10 @@ class AgentRegistered(Wire):
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}
     lost: dict[int, DeviceFault] = {}
-    is_remote: bool = False  # connected by the listener for agents of other computers
+    is_remote: bool = False  # it uses the listener for agents on other computers
     versions: dict[str, str] = {}
-    address: str = ""  # of its computer, for other agents; "": the master's
-    port: int = 0  # where it accepts other agents; 0: nowhere
+    address: str = ""  # address of its computer for other agents; "": the master's
+    port: int = 0  # port for connections of other agents; 0: none
     cluster: str = ""  # the cluster that its computer is a node of, if it is one
     node: str = ""  # the node, as the cluster identifies it
 
@@ -169,7 +169,7 @@ class AgentAway(Wire):
     """An agent is not connected: nothing is started on it until it registers again.
 
     Args:
-        problem: The reason and what to do, in a sentence; "": not known yet.
+        problem: A sentence with the reason and what to do; "": not known yet.
     """
 
     kind: Literal["agent_away"] = "agent_away"
@@ -185,14 +185,14 @@ class AgentRemoved(Wire):
 
 
 class AgentsReachable(Wire):
-    """Two agents, which could not reach each other, can."""
+    """Two agents that could not reach each other can now."""
 
     kind: Literal["agents_reachable"] = "agents_reachable"
     agents: list[str]
 
 
 class ClustersChanged(Wire):
-    """The clusters whose nodes become agents are other ones."""
+    """The set of clusters whose nodes become agents has changed."""
 
     kind: Literal["clusters_changed"] = "clusters_changed"
     names: list[str]
@@ -221,9 +221,9 @@ class RoomFound(Wire):
 
 
 class ValidationReported(Wire):
-    """A validation reported the searcher's metric; None if its value is not a number.
+    """A validation reported the searcher metric; None if its value is not a number.
 
-    `time` is the value of the searcher's time metric, if it has one.
+    `time` is the value of the searcher's time metric, if the searcher has one.
     """
 
     kind: Literal["validation_reported"] = "validation_reported"
@@ -298,12 +298,12 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def parse_event(text: str | bytes) -> Event:
-    """Parse a stored event, as written by `model_dump_json`, also of former versions."""
+    """Parse a stored event, as written by `model_dump_json`, also one of an earlier version."""
     try:
         return _EVENT.validate_json(text)
     except ValidationError:
         present = None
-        with suppress(ValueError):  # no JSON at all
+        with suppress(ValueError):  # the text is not JSON
             present = to_present_form(from_json(text))
         if present is None:
             raise

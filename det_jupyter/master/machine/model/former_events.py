@@ -1,18 +1,18 @@
-"""Events as masters up to protocol 8 have stored them, in the form that they have now.
+"""Converts events that masters up to protocol 8 have stored to their present form.
 
-A request had a kind of its own as an event, and some were nested in it:
+An event of a request had a kind of its own, and some requests were nested in it:
 
     {"kind": "move_requested", "experiment_id": 1, "move": {"behind": 2}}
     {"kind": "move_in_queue", "experiment_id": 1, "behind": 2}
 
-Such events are read when a master was killed, and the next one is of this version.
+Such events are read if a master was killed and the next one is of this version.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# The present kind, and the field that the request was nested in ("": in none), by former kind.
+# By former kind: the present kind, and the field that contained the request ("": none).
 _FORMER = {
     "pause_requested": ("pause", ""),
     "activate_requested": ("activate", ""),

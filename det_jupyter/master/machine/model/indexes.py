@@ -64,16 +64,16 @@ class Indexes:
             self._agents_of[trial.id] = held
 
     def find_submitted(self, key: str) -> int | None:
-        """Return the experiment that was submitted with this key, if it exists."""
+        """Return the experiment that was submitted with this key, None if there is none."""
         experiment_id = self._submitted.get(key)
         return experiment_id if experiment_id in self._state.experiments else None
 
     def dependents_of(self, experiment_id: int) -> list[int]:
-        """Return the experiments whose trials began with a checkpoint of this one."""
+        """Return the experiments whose trials started from a checkpoint of this one."""
         return list(self._dependents.get(experiment_id, ()))
 
     def sources_of(self, experiment_id: int) -> list[int]:
-        """Return the experiments with whose checkpoints the trials of this one began."""
+        """Return the experiments from whose checkpoints the trials of this one started."""
         return sorted(self._sources.get(experiment_id, ()))
 
     def trials_on_agent(self, agent_id: str) -> list[Trial]:

@@ -68,7 +68,7 @@ ENDS_AS: Mapping[State, State] = {
 
 
 def is_stopping(state: State) -> bool:
-    """Return whether a state leads to a terminal one, once no rank holds slots."""
+    """Return whether a state leads to a terminal state once no rank holds slots."""
     return state in _STOPPING
 
 
@@ -76,7 +76,7 @@ def move(subject: Experiment | Trial, to: State) -> None:
     """Change the state of an experiment or a trial.
 
     Raises:
-        InvalidTransition: The table has no such edge; the error has the trial's last events.
+        InvalidTransition: The table has no such transition; the error has the trial's last events.
     """
     name = f"{type(subject).__name__.lower()} {subject.id}"
     story = subject.story if isinstance(subject, Trial) else []
@@ -88,7 +88,7 @@ def move_allocation(trial: Trial, to: AllocationState) -> None:
     """Change the state of a trial's current allocation.
 
     Raises:
-        InvalidTransition: The table has no such edge; the error has the trial's last events.
+        InvalidTransition: The table has no such transition; the error has the trial's last events.
     """
     allocation = trial.allocation
     assert allocation is not None

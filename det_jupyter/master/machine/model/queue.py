@@ -1,8 +1,8 @@
-"""Input of the scheduler: what waits and what holds slots, derived from the state.
+"""Input of the scheduler: trials that wait and trials that hold slots, derived from the state.
 
     trial                               in the queue
-    QUEUED                              waits, in the pool that its experiment asks for
-    STARTING, RUNNING, STOPPING         holds slots, in the pool of each of its agents
+    QUEUED                              waits in its experiment's pool
+    STARTING, RUNNING, STOPPING         holds slots in the pool of each of its agents
     anything else                       is not there
 
 A handler that changes a trial or an experiment touches it afterwards (turn.py), which updates the
@@ -35,13 +35,13 @@ class Queue:
     """The look-ups, and snapshots of pools made from them.
 
     Args:
-        state: What it is derived from.
+        state: The state from which the look-ups are derived.
 
     Attributes:
         groups: The groups of all experiments that are not over, by number.
-        version: Number of changes so far of what decisions and reasons depend on.
+        version: Number of changes so far that decisions and reasons depend on.
         decided: The version after the last decisions.
-        stuck: Pools whose passes raise, and what.
+        stuck: By pool whose scheduler pass raises: the error.
     """
 
     def __init__(self, state: MachineState) -> None:
@@ -52,11 +52,11 @@ class Queue:
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Derive everything from the state; called when pools or the times of trials changed."""
+        """Derive all look-ups from the state; called when pools or times of trials changed."""
         state = self._state
         self.groups: dict[int, Group] = {}
-        self._pools: dict[int, str] = {}  # by experiment
-        self._waiting: dict[int, Request] = {}  # by trial
+        self._pools: dict[int, str] = {}  # by experiment: the pool in which it queues
+        self._waiting: dict[int, Request] = {}  # by trial that waits
         self._running: dict[int, Running] = {}
         self.stuck = {name: why for name, why in self.stuck.items() if name in state.pool_configs}
         for experiment in state.unfinished_experiments():
@@ -144,14 +144,14 @@ class Queue:
         )
 
     def _on_one_computer(self, request: Request) -> Request:
-        """Return a request, on one agent if its gang cannot span the computers of a pool."""
+        """Return a request that may not span agents if its gang cannot span computers."""
         if request.is_single_agent or request.slots < 2:
             return request
         experiment = self._state.experiments[request.group]
         return replace(request, is_single_agent=bool(experiment.why_one_computer))
 
     def _gangs_of(self, name: str) -> Iterable[Running]:
-        """Yield the gangs in a pool; of a gang in several pools, only its part in this one."""
+        """Yield the gangs in a pool; if a gang is in several pools, only its part in this one."""
         pool_of: dict[str, str] = {}
         for gang in self._running.values():
             here = []
@@ -194,7 +194,7 @@ def to_rules(config: PoolConfig) -> PoolRules:
 
 
 def parts_of(allocation: Allocation) -> tuple[AgentPart, ...]:
-    """Return the slots that an allocation holds, by agent, without places that are no slots."""
+    """Return the slots that an allocation holds, by agent, without places that are not slots."""
     slots: dict[str, list[int]] = {}
     for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
         slots.setdefault(agent_id, []).extend([slot.id] if slot.id >= 0 else [])
@@ -214,7 +214,7 @@ def agent_slots(
         agent: The agent.
         config: The pool.
         cut_from: Agents that it cannot reach.
-        is_whole: Return it as if it was connected and no slot was withheld.
+        is_whole: Return all slots, as if the agent was connected and none was withheld.
     """
     barred: set[int] = set()
     if not is_whole:

@@ -32,7 +32,7 @@ from det_jupyter.master.machine.model.configured import Configured
 from det_jupyter.searcher import ExitReason
 
 _MAX_DIGITS = 20  # digits of an id; parsing a much longer number would be slow
-_MAX_NOTICES = 10  # kept per trial; the first ones are the most informative
+_MAX_NOTICES = 10  # notices kept per trial; the first ones are the most informative
 
 
 class Trial(StoredTrial):
@@ -45,23 +45,24 @@ class Trial(StoredTrial):
     warm_start: CheckpointRef | None = None  # the first run loads its weights
     exit_reason: ExitReason | None = None
     runs: int = 0
-    losses: list[LostRun] = []  # runs that were lost in a row, none after its first step
-    full_disks: int = 0  # number of runs in a row that ended because of a full disk
+    losses: list[LostRun] = []  # consecutive runs that were lost before their first step
+    full_disks: int = 0  # number of consecutive runs that ended because of a full disk
     allocation: Allocation | None = None
     latest_checkpoint: CheckpointRef | None = None
     checkpoints: list[str] = []  # uuids, oldest first
-    metrics_by_step: dict[int, float] = {}  # the searcher's metric
+    metrics_by_step: dict[int, float] = {}  # values of the searcher metric
     message: str = ""
     divergences: dict[str, Divergence] = {}  # current ones by "group.metric", oldest first
-    waiting_for: str | None = None  # why it rests; wait_reasons.py computes why it queues
+    # Why the trial rests; why it queues is computed by wait_reasons.py.
+    waiting_for: str | None = None
     avoids: list[str] = []  # agents that it must not run on
     story: list[str] = []  # its last events, for error messages
-    source: str = ""  # the name of an imported run where it comes from
+    source: str = ""  # of an imported run: its name in the other tool
 
     @field_validator("losses", mode="before")
     @classmethod
     def _without_number(cls, losses: Any) -> Any:
-        """Drop what older versions have stored: how many there were."""
+        """Drop a number of losses, which older versions have stored."""
         return [] if isinstance(losses, int) else losses
 
     @property
@@ -70,14 +71,14 @@ class Trial(StoredTrial):
         return self.allocation is not None and self.allocation.holds_slots
 
     def add_notice(self, text: str, *, is_alarm: bool = False) -> None:
-        """Keep a notice or an alarm, if it is a new one; of many, the first are kept."""
+        """Store a notice or an alarm, unless it is stored already; of many, the first are kept."""
         kept = self.alarms if is_alarm else self.notices
         if text not in kept and len(kept) < _MAX_NOTICES:
             kept.append(text)
 
     @property
     def divergence(self) -> Divergence | None:
-        """The oldest current divergence: a metric that became NaN or infinite and still is."""
+        """The oldest divergence that has not ended: a metric that is still NaN or infinite."""
         return next(iter(self.divergences.values()), None)
 
 
@@ -88,18 +89,19 @@ class Experiment(StoredExperiment, Configured):
     searcher: dict[str, Any] | None = None  # snapshot of the search; None: not started, or over
     search_view: SearchView | None = None
     search_progress: float = 0.0
-    warm_start: CheckpointRef | None = None  # its trials load these weights at their start
+    # The checkpoint whose weights its trials load at their start.
+    warm_start: CheckpointRef | None = None
     continues: int | None = None  # the trial whose training it continues
     is_quiet: bool = False  # no notification of its end: the submitting program reports it
     key: str = ""  # idempotency key of its submission
-    position: float = 0.0  # orders experiments of one priority: its id, unless it was moved
+    position: float = 0.0  # order among experiments of one priority: its id, unless it was moved
     trial_ids: list[int] = []
     best_metric: float | None = None
     num_set_aside: int = 0  # events about it that could not be handled (giving_up.py)
-    set_aside: str = ""  # the first of them
-    is_given_up: bool = False  # because of such an event
+    set_aside: str = ""  # description of the first of them
+    is_given_up: bool = False  # it was ended because of such an event
     alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
-    source: str = ""  # where its runs come from, if it was imported
+    source: str = ""  # of an imported experiment: where its runs come from
 
     def reconfigure(
         self,
@@ -112,7 +114,7 @@ class Experiment(StoredExperiment, Configured):
         Args:
             config: The effective configuration from now on.
             origins: Paths of the values that the user has changed.
-            settings: The same, if it is parsed already.
+            settings: The parsed configuration, if it is parsed already.
         """
         self.config = config
         self.origins |= dict.fromkeys(origins, "you")
@@ -121,7 +123,7 @@ class Experiment(StoredExperiment, Configured):
         if settings is not None:
             self.with_settings(settings)
 
-    # As in StoredExperiment: read of every experiment, so nothing is parsed.
+    # Attributes as in StoredExperiment: read for every experiment, so they do not parse it.
 
     @property
     def name(self) -> str:
@@ -135,7 +137,7 @@ class Experiment(StoredExperiment, Configured):
 
     @property
     def location(self) -> str | None:
-        """Where its checkpoints are, as `location_of` returns it."""
+        """The storage of its checkpoints, as `location_of` returns it."""
         return location_of(self.config["checkpoint_storage"])
 
     @property
@@ -145,12 +147,12 @@ class Experiment(StoredExperiment, Configured):
 
     @cached_property
     def why_one_computer(self) -> str:
-        """Why a trial's ranks cannot be on several computers; "": they can."""
+        """Why a trial's ranks cannot be on several computers; "" if they can."""
         return why_one_computer(self.config.get("entrypoint") or self.capsule.entrypoint)
 
 
 def why_one_computer(entrypoint: Any) -> str:
-    """Return why the ranks of an entrypoint cannot be on several computers; "": they can."""
+    """Return why the ranks of an entrypoint cannot be on several computers; "" if they can."""
     if isinstance(try_parse_entrypoint(entrypoint), Program | Command):
         return (
             "its entrypoint is a program, and launchers start ranks on one computer; `entrypoint: "
@@ -168,24 +170,24 @@ class Agent(Wire):
     pid: int
     birth: str = ""
     slots: list[SlotView]
-    is_away: bool = False  # not connected; what runs there goes on
+    is_away: bool = False  # not connected; its runs continue
     problem: str = ""  # why it is not connected, and what to do
-    address: str = ""  # of its computer, for other agents; "": the master's
-    port: int = 0  # where it accepts other agents; 0: nowhere
+    address: str = ""  # address of its computer for other agents; "": the master's
+    port: int = 0  # port for connections of other agents; 0: none
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
     lost: dict[int, DeviceFault] = {}  # by slot: its device does not work
-    is_remote: bool = False  # on another computer: it ends its gangs when the master is away
-    is_removed: bool = False  # it cannot connect any more
-    versions: dict[str, str] = {}  # of Python and torch, if it is on another computer
-    left_at: float | None = None  # since when it is not connected or exits, UTC seconds
-    left_slots: list[SlotView] = []  # of an agent that exits: those that it had
+    is_remote: bool = False  # on another computer; there it ends its gangs when the master is away
+    is_removed: bool = False  # a user has removed it: it cannot connect any more
+    versions: dict[str, str] = {}  # versions of Python and torch, if it is on another computer
+    left_at: float | None = None  # when it was disconnected, or began to exit, UTC seconds
+    left_slots: list[SlotView] = []  # of an exiting agent: the slots that it had
     cluster: str = ""  # the cluster that its computer is a node of, if it is one
     node: str = ""  # the node, as the cluster identifies it
 
     @property
     def former(self) -> Agent:
-        """The agent as it was when it offered slots; itself, if it does."""
+        """The agent with the slots that it offered before it began to exit."""
         return self.model_copy(update={"is_away": False, "slots": self.slots or self.left_slots})
 
 
@@ -206,14 +208,14 @@ class MachineState(Wire):
     agents: dict[str, Agent] = {}
     lost_agents: dict[str, Agent] = {}  # agents that have exited; they may register again
     cuts: list[CurrentCut] = []
-    clusters: list[str] = []  # names of those whose nodes become agents
+    clusters: list[str] = []  # names of the clusters whose nodes become agents
     checkpoints: dict[str, CheckpointView] = {}
     pools: list[dict[str, Any]] = []  # as in pools.yaml, where the default pool may be missing
-    disabled: dict[str, list[int]] = {}  # disabled slots by agent, also of those that are gone
+    disabled: dict[str, list[int]] = {}  # disabled slots by agent, including agents that have left
 
     @property
     def gone_agents(self) -> list[Agent]:
-        """The agents that offer no slots now: lost, not connected, or about to exit."""
+        """The agents that offer no slots now: lost, not connected, or exiting."""
         known = self.agents.values()
         away = (agent for agent in known if agent.is_away or agent.left_at is not None)
         return [*self.lost_agents.values(), *away]
@@ -222,7 +224,7 @@ class MachineState(Wire):
         """Return an experiment.
 
         Raises:
-            NotFound: There is none with this id.
+            NotFound: There is no experiment with this id.
         """
         experiment = self.experiments.get(experiment_id)
         if experiment is None:
@@ -233,7 +235,7 @@ class MachineState(Wire):
         """Return a trial.
 
         Raises:
-            NotFound: There is none with this id.
+            NotFound: There is no trial with this id.
         """
         trial = self.trials.get(trial_id)
         if trial is None:
@@ -268,7 +270,7 @@ class MachineState(Wire):
         return agent_id if agent is not None and agent.is_remote else ""
 
     def part_on(self, allocation: Allocation, agent_id: str) -> GangPart | None:
-        """Return the part of a gang that the process of an agent carries, if it carries one."""
+        """Return the part of a gang that is on an agent's process, None if there is none."""
         is_here = not self.process_of(agent_id)
         found = (
             part
@@ -322,12 +324,12 @@ class MachineState(Wire):
         return frozenset().union(*pairs) - {agent_id}
 
     def add_cut(self, cut: Cut, now: float) -> None:
-        """Record that two agents cannot reach each other, unless it is known."""
+        """Record that two agents cannot reach each other, unless it is recorded already."""
         if cut.pair not in [known.pair for known in self.cuts]:
             self.cuts.append(CurrentCut.built_from(cut, since=now))
 
     def forget_cuts(self, *agents: str) -> None:
-        """Forget that two agents cannot reach each other; of one agent, all that it cannot."""
+        """Forget that two agents cannot reach each other; given one, forget all of its cuts."""
         self.cuts = [cut for cut in self.cuts if not cut.pair.issuperset(agents)]
 
     def agents_of(self, pool: str) -> list[Agent]:

@@ -29,7 +29,7 @@ class HandlerFailed(Exception):
     """A handler raised an unexpected error; the state may be half changed and must not be used.
 
     Attributes:
-        experiment_id: The experiment at fault; None: the one that the event is about.
+        experiment_id: The experiment at fault; None: the experiment that the event is about.
     """
 
     def __init__(self, message: str, experiment_id: int | None = None) -> None:
@@ -39,10 +39,10 @@ class HandlerFailed(Exception):
 
 @contextmanager
 def attribute_errors_to(experiment_id: int) -> Iterator[None]:
-    """Attribute errors in the `with` block to an experiment, whichever the event is about.
+    """Attribute errors in the block to this experiment, even if the event is about another one.
 
     Raises:
-        HandlerFailed: With that experiment, in place of the error.
+        HandlerFailed: In place of the error; it has the experiment.
     """
     try:
         yield
@@ -95,13 +95,13 @@ class Searches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A fact that is sent to the addresses of the configuration (rules/alerts.py).
+    """An alert that is sent to the configured addresses (rules/alerts.py).
 
     Args:
-        kind: What it is about.
+        kind: The kind of alert.
         experiment_id: The experiment that it is about.
         trial_id: The trial that it is about, if it is about one.
-        text: What has happened, as a sentence; "": the kind says it.
+        text: What has happened, as a sentence; "": only the kind.
     """
 
     kind: AlertKind
@@ -112,7 +112,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What an event has changed: ids of experiments and trials, uuids of checkpoints; alerts.
+    """The changes of an event: ids of experiments and trials, uuids of checkpoints; alerts.
 
     `configs` are ids of experiments whose configuration was replaced.
     """
@@ -145,7 +145,7 @@ class Turn:
         self.commands.append(ToAgent(agent_id=agent_id, command=command, cause=self.state.seq))
 
     def send_to_chief(self, allocation: Allocation, command: AgentCommand) -> None:
-        """Add a command for the agent of a gang's chief: one that only the chief acts on."""
+        """Add a command for the agent of a gang's chief; only the chief handles it."""
         self.send(allocation.parts[0].agent_id, command)
 
     def send_to_parts(self, parts: Iterable[GangPart], command: AgentCommand) -> None:
@@ -167,7 +167,7 @@ class Turn:
     def change_section(
         self, experiment: Experiment, section: str, changed: dict[str, Any]
     ) -> None:
-        """Replace values of a section of a configuration by those that the user gave."""
+        """Replace values of a section of a configuration; the user is their origin."""
         config = experiment.config | {section: experiment.config[section] | changed}
         self.reconfigure(experiment, config, [f"{section}.{key}" for key in changed])
 
@@ -176,7 +176,7 @@ class Turn:
 
         Args:
             changed: The experiment or trial.
-            what: Added to the trial's `story`, if given.
+            what: A text for the trial's `story`; "": none.
         """
         if isinstance(changed, Experiment):
             self.changes.experiments.add(changed.id)
