@@ -67,11 +67,11 @@ _CLOCK_CHECK_S = 1.0
 
 
 def serve(engine: Engine, starter: ReaderStarter) -> None:
-    """Run the master until it is asked to stop or has been idle for long.
+    """Run the master until it is requested to stop or has been idle for long.
 
     Args:
         engine: Starts agents; it may have started them already.
-        starter: Starts readers.
+        starter: Forks readers.
     """
     _write_log()
     service = _open_service(engine)
@@ -108,7 +108,7 @@ def _open_service(engine: Engine) -> Service:
     except Exception as error:
         engine.dismiss()
         logger.exception("the database cannot be used")
-        if isinstance(error, DetError):  # the message says why, e.g. another version
+        if isinstance(error, DetError):  # the message has the reason, such as another version
             sys.exit(str(error))
         if full := paths.find_full_folder():
             sys.exit(full)
@@ -136,8 +136,8 @@ class _Program:
     Args:
         service: Its service.
         supervisor: Keeps its agents running.
-        listener: The socket at which it serves.
-        readers: The socket at which its reader does.
+        listener: The socket of its HTTP server.
+        readers: The socket of its reader.
         starter: Starts readers.
     """
 
@@ -224,7 +224,7 @@ class _Program:
                 self._service, self._supervisor, self._clusters, everything=self._everything
             )
         finally:
-            reading.cancel()  # not before: pages show how trials end
+            reading.cancel()  # last, because pages show how trials end
             await asyncio.gather(reading, return_exceptions=True)
             _remove_file(self._info)
             self._server.should_exit = True
@@ -232,7 +232,7 @@ class _Program:
             await serving
 
     async def _listen_to_agents(self) -> None:
-        """Listen to agents of other computers, if there are any; try until it succeeds."""
+        """Listen for agents of other computers, if there are any; retry until it succeeds."""
         while self._access.needs_port(time.time()):
             try:
                 await self._agent_listener.open()
@@ -241,7 +241,7 @@ class _Program:
                     logger.error("%s", error)
                 self._service.listener_problem = str(error)
             else:
-                self._agent_listener.close_soon()  # if all were removed
+                self._agent_listener.close_soon()  # in case all agents were removed
                 break
             await asyncio.sleep(_LISTEN_S)
         self._service.listener_problem = ""
@@ -259,7 +259,7 @@ class _Program:
         logger.info("serving at %s, pid=%d", self._info.url, self._info.pid)
 
     async def _stay_findable(self) -> None:
-        """Write the master's file again if it was deleted: clients find the master by it."""
+        """Write the master's file again if it was deleted, as clients find the master by it."""
         while True:
             await asyncio.sleep(_FILE_CHECK_S)
             if self._server.started and not paths.master_file().exists():
@@ -267,7 +267,7 @@ class _Program:
                 self._announce()
 
     async def _follow_clock(self, watch: ClockWatch) -> None:
-        """Report steps of the system clock to the machine, whose times follow that clock."""
+        """Report steps of the system clock to the machine, whose times are on that clock."""
         unreported_s = 0.0
         while True:
             await asyncio.sleep(_CLOCK_CHECK_S)
@@ -284,7 +284,7 @@ class _Program:
         while (
             min(app.idle_s, self._reader.idle_s) < idle_s
             or has_work(self._service)
-            or self._trackers.is_sending  # what waits for one that is down is stored
+            or self._trackers.is_sending  # items for a tracker that cannot be reached are stored
         ):
             await asyncio.sleep(min(_IDLE_CHECK_S, max(0.1, idle_s / 10)))
         logger.info("idle for %g hours", idle_s / 3600)
@@ -319,7 +319,7 @@ def default_storage(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def has_work(service: Service) -> bool:
-    """Return whether something runs or can start without a request; paused experiments cannot."""
+    """Return whether something runs, or can start without a request; not so paused experiments."""
     machine = service.machine
     unfinished = machine.state.unfinished_experiments()
     return machine.indexes.any_holds_slots or any(e.state is not State.PAUSED for e in unfinished)
@@ -346,7 +346,7 @@ def _url_of(listener: socket.socket) -> str:
 
 
 def _remove_file(info: MasterInfo) -> None:
-    """Delete the master's file, unless a successor wrote it."""
+    """Delete the master's file, unless it was written by a successor."""
     path = paths.master_file()
     try:
         if MasterInfo.model_validate_json(paths.read_private(path)).token == info.token:

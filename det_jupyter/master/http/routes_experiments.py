@@ -83,8 +83,7 @@ def experiment_routes(service: Service) -> APIRouter:
 def _add_code_and_config(routes: APIRouter, service: Service) -> None:
     @routes.get("/experiments/{experiment_id}/code", response_model=CodeView)
     async def code(experiment_id: Whole) -> Response:
-        """Return an experiment's source code: cells by label, modules and context files by path.
-        """
+        """Return the source code: cells by label, modules and context directory by path."""
         capsule = service.machine.state.experiment(experiment_id).capsule
         blobs = BlobStore(service.store.path.parent / "blobs")
         return JsonResponse(CodeView(files=await asyncio.to_thread(code_of, capsule, blobs)))

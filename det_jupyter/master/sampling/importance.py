@@ -36,7 +36,7 @@ def find_importance(
     direction: Direction,
     samples: Sequence[Sample],
 ) -> ImportanceView:
-    """Return the share of each hyperparameter, or a sentence that says why there is none."""
+    """Return the share of each hyperparameter, or a sentence on why there are no shares."""
     converted = [(to_params(hyperparameters, hparams), value) for hparams, value in samples]
     inside = [(params, value) for params, value in converted if params is not None]
     view = ImportanceView(metric=metric, num_trials=len(inside))

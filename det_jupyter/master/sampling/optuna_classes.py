@@ -1,8 +1,8 @@
-"""Optuna's samplers and pruners by name: which exist, which arguments they take, constructing one.
+"""Optuna's samplers and pruners by name: existing classes, their arguments, and construction.
 
 A configuration names a class and its arguments. Names may be short: `tpe`, `cma-es` and `qmc` are
-TPESampler, CmaEsSampler and QMCSampler. If an argument is itself such an object, it is given by a
-name too, or by a name with arguments:
+TPESampler, CmaEsSampler and QMCSampler. If an argument is itself a sampler or pruner, it is given
+by its name, or by its name with arguments:
 
     pruner: patient
     pruner_args: {patience: 3, wrapped_pruner: {name: median, n_startup_trials: 8}}
@@ -32,7 +32,7 @@ class Kind:
     """A kind of class of Optuna.
 
     Attributes:
-        word: What it is called in messages, and the ending of class names.
+        word: The word for it in messages, and the ending of class names.
         module: Optuna's module with these classes.
         base: Name of their base class.
         ours: Names that select an implementation of det_jupyter instead.
@@ -53,7 +53,7 @@ _OBJECT_ARGS = {  # arguments that are objects
     "crossover": Kind("crossover", _NSGAII, "BaseCrossover"),
     "mutation": Kind("mutation", _NSGAII, "BaseMutation"),
 }
-_EXCLUDED = {  # class: what to use instead
+_EXCLUDED = {  # by class: the alternative
     "GridSampler": "searcher `grid` trains every point of a grid",
     "PartialFixedSampler": "a hyperparameter is fixed by giving its value as a constant",
 }
@@ -73,7 +73,7 @@ _NEEDED_PACKAGES = {
     "GPSampler": ("scipy", "torch"),
     "QMCSampler": ("scipy",),
 }
-# Classes without state besides the trials. Others store attributes in the study, which have to be
+# Classes whose only state is the trials. Others store attributes in the study, which have to be
 # rebuilt after a restart (optuna_study.py).
 _STATELESS = {
     "RandomSampler", "TPESampler", "GPSampler", "BruteForceSampler",
@@ -122,21 +122,21 @@ def _short(kind: Kind, name: str) -> str:
 
 
 def keeps_state(part: object) -> bool:
-    """Return whether a sampler or pruner stores state in the study, besides the trials."""
+    """Return whether a sampler or pruner stores state in the study in addition to the trials."""
     return type(part).__name__ not in _STATELESS
 
 
 def make(
     kind: Kind, name: str, args: Mapping[str, Any], *, seed: int = 0, search_seed: int = 0
 ) -> Any:
-    """Construct a sampler, pruner, or object that is an argument of one.
+    """Construct a sampler, a pruner, or an object that is an argument of these.
 
     Args:
         kind: What to construct.
-        name: Its class; find_part_problems has found no problem with it.
+        name: The name of its class, for which find_part_problems has found no problem.
         args: Its arguments, from the configuration.
-        seed: Of its random numbers; different for each trial.
-        search_seed: Of a quasi-random sequence that all trials of the search are points of.
+        seed: The seed of its random numbers, which differs for each trial.
+        search_seed: The seed of a quasi-random sequence; all trials of the search are its points.
     """
     full_name = find_name(kind, name)
     assert full_name is not None, "find_part_problems has checked it"

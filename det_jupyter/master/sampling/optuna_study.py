@@ -43,7 +43,7 @@ _SPACES = ("_search_space", "_intersection_search_space")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialHistory:
-    """What samplers and pruners need of a trial; `pruned`: the search stopped it early."""
+    """The data of a trial that samplers and pruners use; `pruned`: the search stopped it early."""
 
     index: int  # within the experiment, from 0
     hparams: dict[str, Any]
@@ -56,12 +56,13 @@ class TrialHistory:
 
 @dataclass(slots=True)
 class _Entry:
-    """A trial as it was entered into the study."""
+    """A trial as it was added to the study."""
 
     trial_id: int
     is_over: bool = False
     reports: dict[int, float] = field(default_factory=dict)
-    verdict: bool | None = None  # on the last report; a pruner with state must see each once
+    # On the last report; a pruner with state must get each report once.
+    verdict: bool | None = None
 
 
 class OptunaStudy:

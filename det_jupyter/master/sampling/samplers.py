@@ -2,7 +2,7 @@
 
 Each search that uses Optuna has a study in memory (optuna_study.py). It is updated at every query,
 and rebuilt from the trials if it does not exist: after a restart of the master, or when the search
-space was narrowed. It is not stored. What a restart in the middle of a search changes:
+space was narrowed. It is not stored. A restart in the middle of a search changes:
 
     random, TPE, GP, brute force, QMC      no sample
     CMA-ES, NSGA-II, NSGA-III              no sample, unless a trial ended in the milliseconds in
@@ -38,8 +38,8 @@ from det_jupyter.master.sampling.optuna_classes import (
 from det_jupyter.master.sampling.optuna_study import OptunaStudy, TrialHistory
 from det_jupyter.searcher.optuna import OptunaSearcher
 
-_MOST_STUDIES = 8  # kept in memory; others are rebuilt when they are queried
-_NUM_TRIED = 12  # trials; most samplers sample at random before the tenth
+_MOST_STUDIES = 8  # most studies kept in memory; others are rebuilt when they are queried
+_NUM_TRIED = 12  # simulated trials; most samplers sample at random before the tenth
 
 
 class Samplers:
@@ -66,7 +66,7 @@ class Samplers:
         Raises:
             Exception: Any error of Optuna, or of a library that it uses.
         """
-        if index < len(history):  # a query that is repeated after a restart, answered before
+        if index < len(history):  # a query that was answered before, repeated after a restart
             return dict(history[index].hparams)
         assert index == len(history), "trials are sampled in the order of their indices"
         with quiet:
@@ -79,7 +79,7 @@ class Samplers:
         index: int,
         history: Sequence[TrialHistory],
     ) -> bool:
-        """Return whether the pruner ends a trial; arguments and errors as of `sample`."""
+        """Return whether the pruner ends a trial; arguments and errors are as in `sample`."""
         with quiet:
             return self._study_of(experiment_id, config, history).should_prune(index)
 
@@ -103,7 +103,7 @@ async def check_sampler(config: ExperimentConfig) -> None:
     """Check in a thread that Optuna accepts a configuration, if it uses Optuna.
 
     Raises:
-        ConfigError: With all problems.
+        ConfigError: Optuna does not accept it; the error has all problems.
     """
     if isinstance(config.searcher, OptunaSearcher):
         problems = await asyncio.to_thread(find_problems, config.searcher, config.hyperparameters)
@@ -112,7 +112,7 @@ async def check_sampler(config: ExperimentConfig) -> None:
 
 
 def find_problems(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> list[Problem]:
-    """Return all problems that Optuna has with a search; `hyperparameters` are valid otherwise.
+    """Return all problems of a search that Optuna finds; `hyperparameters` are otherwise valid.
 
     Imports Optuna and runs the sampler on simulated trials, which takes a moment.
     """
@@ -145,7 +145,7 @@ def _find_name_problems(searcher: OptunaSearcher) -> list[Problem]:
 
 
 def _try_out(searcher: OptunaSearcher, hyperparameters: Mapping[str, Any]) -> Iterator[Problem]:
-    """Run sampler and pruner on simulated trials, and yield the error that they raise."""
+    """Run sampler and pruner on simulated trials, and yield the error that they raise, if any."""
     # After random trials, a Gaussian process imports torch and computes for seconds.
     is_slow = find_name(SAMPLER, searcher.sampler) == "GPSampler"
     config = {

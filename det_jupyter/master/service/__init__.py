@@ -1,1 +1,1 @@
-"""The loop around the machine, and the store: event in, committed, then acted upon."""
+"""The loop around the machine, and the store: an event is committed, then acted upon."""

@@ -1,10 +1,11 @@
-"""What alerts and trackers may send where, and what is known to be wrong before anything is sent.
+"""Checks of what alerts and trackers send to which address, made before anything is sent.
 
-    in the clear    no name, password or token goes over http to another computer, named or not
-    reserved        nothing goes to clouds' metadata, unless the user names the address
-    credentials     of the user's environment go to addresses only that the user names
+    in the clear    no name, password or token is sent over http to another computer
+    reserved        nothing is sent to metadata services of clouds, unless the user names the
+                    address
+    credentials     of the user's environment are sent only to addresses that the user names
 
-A configuration may come from somebody else. The user names addresses in files of their own,
+Another person may have written a configuration. Users name addresses in their own files,
 alerts.yaml and trackers.yaml, and in MLFLOW_TRACKING_URI.
 """
 
@@ -51,10 +52,11 @@ _RESOLVE_S = 5.0
 async def find_problems(
     addresses: Addresses, config: ExperimentConfig, environment: str | None
 ) -> list[Problem]:
-    """Return why alerts and trackers of an experiment could not be sent, as far as is known.
+    """Return why alerts and trackers of an experiment could not be reached, as far as is known.
 
     Args:
-        environment: The variables that it was submitted with, as `Addresses.variables` reads them.
+        environment: The variables that it was submitted with, in the form that
+            `Addresses.variables` reads.
     """
     found = []
     for index, alert in enumerate(config.alerts or ()):
@@ -70,7 +72,7 @@ async def resolve(host: str) -> list[str]:
     """Return the IP addresses of a host.
 
     Raises:
-        OSError, UnicodeError: There is none.
+        OSError, UnicodeError: There is no address.
     """
     found = await in_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -98,8 +100,8 @@ async def find_webhook(addresses: Addresses, reference: str, environment: str | 
     """Return the URL that an alert goes to.
 
     Raises:
-        DetError: There is none, or its name and password would be sent in the clear; the message
-            has no secret.
+        DetError: There is no URL, or its name and password would be sent unencrypted; the message
+            contains no secret.
     """
     found = await addresses.find(reference, await addresses.variables(environment))
     if not is_url(found):
@@ -126,16 +128,16 @@ async def find_order(
     group: str = "",
     folder: str = "",
 ) -> TrackerOrder:
-    """Return where a tracker is, and what goes there besides its contents.
+    """Return the order for a tracker's process: its address, credentials and settings.
 
     Args:
-        variables: Those that the experiment was submitted with.
-        group: Of the process that gets the order.
-        folder: For files, if the tracker names none.
+        variables: The variables that the experiment was submitted with.
+        group: The name of the process that gets the order.
+        folder: A folder for files, if the tracker names none.
 
     Raises:
-        DetError: Its address cannot be found, must not be used, or credentials would go there in
-            the clear; the message has no secret.
+        DetError: The address cannot be found, must not be used, or would get credentials
+            unencrypted; the message contains no secret.
     """
     address = await _find_address(addresses, tracker, variables)
     credentials, document = _credentials(variables), tracker.model_dump(exclude_none=True)
@@ -160,10 +162,10 @@ async def find_order(
 
 
 async def refuse_resolved(order: TrackerOrder) -> None:
-    """Resolve the host of a tracker whose address only a configuration names.
+    """Check the IP address of a tracker whose address only a configuration names.
 
     Raises:
-        DetError: It is reserved. One that is not known is left to the library to report.
+        DetError: The address is reserved. The library reports a host that cannot be resolved.
     """
     host = urlsplit(order.tracker.get("tracking_uri", "")).hostname
     if host is None or order.is_named:
@@ -183,7 +185,7 @@ def _refuse_reserved(host: str | None, *resolved: str) -> None:
 async def find_tracker_problems(
     addresses: Addresses, tracker: Tracker, environment: str | None
 ) -> list[Problem]:
-    """Return why a tracker could not be sent to, as far as is known; paths are in its entry."""
+    """Return why a tracker could not be sent to, as far as is known; paths start at its entry."""
     problems = list(find_missing_library(tracker))
     try:
         await find_order(addresses, tracker, await addresses.variables(environment))
@@ -207,9 +209,9 @@ def find_missing_library(tracker: Tracker) -> Iterator[Problem]:
 async def renewed(
     addresses: Addresses, tracker: Tracker, environment: str | None, variables: Mapping[str, str]
 ) -> str | None:
-    """Return the variables for a tracker, as JSON, with those of the place where a user asks.
+    """Return the variables for a tracker as JSON, updated by those of the requesting user.
 
-    That they name another address means that they are not for this one: it keeps its own.
+    If these name another address, they are not meant for this tracker, which keeps its own.
     """
     before = await addresses.variables(environment)
     if any(name in variables for name in MLFLOW_CREDENTIALS):
@@ -223,7 +225,7 @@ async def renewed(
 
 
 def _credentials(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return those where the experiment was submitted; if there are none, the master's."""
+    """Return the credentials in these variables or, if there are none, the master's."""
     found = (
         {name: each[name] for name in MLFLOW_CREDENTIALS if name in each}
         for each in (variables, os.environ)
@@ -242,10 +244,10 @@ async def _named_addresses(addresses: Addresses, variables: Mapping[str, str]) -
 async def _find_address(
     addresses: Addresses, tracker: Tracker, variables: Mapping[str, str]
 ) -> str | None:
-    """Return the address of a tracker; None: it has none.
+    """Return the address of a tracker; None if it has none.
 
     Raises:
-        DetError: What it is named by names none.
+        DetError: A reference to the address cannot be resolved.
     """
     if (named := tracker.address) is None:
         return None

@@ -1,12 +1,12 @@
-"""Alerts: facts that are sent to the addresses of the configuration, each raised once.
+"""Alerts: messages to the configured addresses, each raised once.
 
     FAILED, ENDED    end_experiment               again if the experiment is continued and ends
     NAN              the first trial that diverges, or reports an alarm
-    HANG, DISK       raised by the rule that finds it; `withdraw` when it is over, so that the
-                     next one is raised again
+    HANG, DISK       raised by the rule that detects it; withdrawn when it is over (`withdraw`), so
+                     that the next one is raised again
 
 They are stored in the transaction of the event: an alert is stored if and only if the event is.
-Experiments whose submitting program reports their end raise none.
+Experiments whose submitting program reports their end raise no alerts.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def raise_alert(
 
 
 def raise_end(turn: Turn, experiment: Experiment) -> None:
-    """Raise the alert of an experiment's end; a user who has canceled it gets none."""
+    """Raise the alert of an experiment's end, unless a user has canceled the experiment."""
     if (kind := _KIND_OF_END.get(experiment.state)) is not None:
         raise_alert(turn, kind, experiment, experiment.message)
 
 
 def withdraw(experiment: Experiment, *kinds: AlertKind) -> None:
-    """Let alerts of these kinds be raised again; of all kinds if none is given."""
+    """Allow alerts of these kinds to be raised again; of all kinds if none is given."""
     experiment.alerted = [kind for kind in experiment.alerted if kinds and kind not in kinds]

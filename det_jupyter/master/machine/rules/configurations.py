@@ -1,4 +1,4 @@
-"""Configurations derived from others: from a template, from an experiment's trial. Pure.
+"""Configurations derived from others: from a template, or from an experiment's trial. Pure.
 
 A template is checked when it is stored, and merged into a configuration when that is submitted.
 The experiment stores the result, so later changes of the template do not affect it.
@@ -28,15 +28,15 @@ from det_jupyter.master.machine.model.state import Experiment, Trial
 
 _MAX_NAME = 100
 _NAME = re.compile(rf"[^\W_][\w.+-]{{0,{_MAX_NAME - 1}}}")
-_MOST_NAMED = 10  # templates in an error message
-_MAX_TITLE = 160  # characters, so that what is appended still fits
+_MOST_NAMED = 10  # most templates in an error message
+_MAX_TITLE = 160  # characters of a title, so that a suffix still fits
 
 
 def check_template(name: str, config: Mapping[str, Any]) -> None:
     """Check a template's name and values.
 
     Raises:
-        ConfigError: With all problems.
+        ConfigError: The template has problems; the error has all of them.
     """
     problems = check_sanity(config)
     if not _NAME.fullmatch(name):
@@ -77,13 +77,13 @@ def resolve_config(
 
     Args:
         document: The user's configuration.
-        template: Values for keys that it does not have.
-        default_seed: The experiment's seed, if neither of them has one.
-        storage: A folder for checkpoints that replaces a storage type without a backend here; ""
-            replaces none.
+        template: Values for keys that `document` does not have.
+        default_seed: The experiment's seed, if neither document nor template has one.
+        storage: A folder for checkpoints that replaces a storage type that is not supported here;
+            "": no replacement.
 
     Raises:
-        ConfigError: With all problems.
+        ConfigError: The configuration has problems; the error has all of them.
     """
     document, _ = with_default_storage(document, template or {}, storage)
     config = parse_config(document, default_seed=default_seed, template=template)
@@ -130,7 +130,7 @@ def continuation_config(
     _check_farther(trial, full)
     searcher = {
         "name": "single",
-        # Not parsed: what is replaced here may be of another version.
+        # Not parsed, because the replaced parts may be of another version.
         "metric": experiment.metric,
         "smaller_is_better": experiment.direction is Direction.MINIMIZE,
         "max_length": full.to_document(),
@@ -153,7 +153,7 @@ def continuation_config(
 
 
 def _check_farther(trial: Trial, length: Length) -> None:
-    """Refuse a length that the trial has reached, if both have the same unit."""
+    """Check that a length is beyond what the trial has trained, if both have the same unit."""
     unit, amount = length.unit, length.amount
     steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
     reached = trial.target if trial.is_resting else None

@@ -1,13 +1,13 @@
-"""An experiment that is over is continued, under its own number.
+"""Continues an experiment that is over, under its own number.
 
     single          its only trial trains further: to a greater length, or once more after a
                     failure; with another configuration if the user gives one
-    random, grid    the trials that were not completed go on from their checkpoints; then those
-                    follow that were not created yet
+    random, grid    the trials that were not completed continue from their checkpoints; then the
+                    trials that were not created yet follow
 
 The search of an experiment that is over was discarded. A new one creates the same trials in the
 same order; `report_existing_trial` reports to it those that are completed. The others rest until
-the new search lets them train, so `max_concurrent_trials` still holds.
+the new search requests their training, so `max_concurrent_trials` still holds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from det_jupyter.master.machine.rules.trial_orders import settle_changes
 from det_jupyter.searcher import Action, Create, ExitReason
 from det_jupyter.searcher.methods import SECTIONS
 
-# Keys that must stay, as old and new trials, metrics and checkpoints have them in common.
+# Keys that must not change: old and new trials, metrics and checkpoints share them.
 _UNCHANGEABLE = {
     "entrypoint": "the code is the same",
     "searcher.name": "a search goes on as it began",
@@ -49,7 +49,7 @@ _UNCHANGEABLE = {
 _WAITS_FOR_SEARCH = (
     "rests until its search continues it: so many train at once (max_concurrent_trials)"
 )
-_LIVE_RESOURCES = ("priority", "weight", "max_slots")  # may have been changed while it ran
+_LIVE_RESOURCES = ("priority", "weight", "max_slots")  # these may have been changed while it ran
 
 
 def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> None:
@@ -115,7 +115,7 @@ def reopen(turn: Turn, experiment: Experiment, new: Configured) -> None:
         new: Its configuration from now on.
 
     Raises:
-        Conflict: It cannot be continued.
+        Conflict: The experiment cannot be continued.
         ConfigError: It cannot be continued with this configuration.
     """
     check_continuable(experiment, changed_values(experiment.config, new.config))
@@ -146,7 +146,7 @@ def reopen(turn: Turn, experiment: Experiment, new: Configured) -> None:
 
 
 def report_existing_trial(turn: Turn, experiment: Experiment, create: Create) -> list[Action]:
-    """Report to a new search how a trial ended that existed before it; return its actions."""
+    """Report the end of a trial that existed before to a new search; return its actions."""
     trial = turn.state.trial_at(experiment, create.index)
     if not trial.state.is_terminal:
         return []
@@ -181,7 +181,7 @@ def _is_incomplete(trial: Trial, settings: ExperimentConfig) -> bool:
 
 
 def _check_checkpoints(turn: Turn, incomplete: list[Trial]) -> None:
-    """Refuse to restart trained trials whose checkpoints were deleted."""
+    """Check that trials which have trained still have a checkpoint to continue from."""
     state, saved = turn.state, {one.trial_id for one in turn.state.checkpoints.values()}
     trained = [
         trial.id
@@ -206,8 +206,8 @@ def _update_hparams(
 ) -> None:
     """Set the hyperparameters whose configuration has changed; the others keep their values.
 
-    It is one of the trial's changes. What its optimizers take of it is decided as the checkpoint
-    is restored (pytorch/checkpoints/configured.py).
+    The update is stored as one of the trial's changes. Restoring the checkpoint determines how it
+    affects the optimizers (pytorch/checkpoints/configured.py).
     """
     if old.hyperparameters == new.hyperparameters:
         return
@@ -244,7 +244,7 @@ def _apply_config(turn: Turn, experiment: Experiment, new: Configured) -> None:
 
 
 def changed_values(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a document that are new or different, nested as in it."""
+    """Return the values of `new` that are missing in `old` or different, nested as in `new`."""
     changed: dict[str, Any] = {}
     for key, value in new.items():
         before = old.get(key)

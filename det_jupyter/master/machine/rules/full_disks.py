@@ -1,11 +1,11 @@
-"""Trials that wait for room on a full disk.
+"""Trials that wait for free space on a full disk.
 
-    its ranks wait at a batch           RoomReported: it holds its slots, and nothing is lost
+    its ranks wait at a batch           RoomReported: the trial holds its slots; no work is lost
     a run has ended because of it       `wait_for_room`: the trial holds no slots, and is queued
                                         again by RoomFound, when there may be room
 
-Neither counts as a restart, and neither changes the state of the experiment. If a user pauses the
-experiment, the trial waits for `activate` as any other.
+Neither case counts as a restart or changes the state of the experiment. If a user pauses the
+experiment, the trial waits for `activate`, like any other trial.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAUSES_S = (4.0, 300.0)
 
 
 def on_room_reported(turn: Turn, event: RoomReported) -> None:
-    """Store whether the ranks of a run wait for room."""
+    """Store whether the ranks of a run wait for free space."""
     found = turn.state.find_allocation(event.allocation_id)
     if found is None or found[0].room == event.wait:
         return
@@ -36,9 +36,9 @@ def on_room_reported(turn: Turn, event: RoomReported) -> None:
 
 
 def note_room(turn: Turn, trial: Trial) -> None:
-    """Let the next wait raise an alert, as a trial had room, unless one of its experiment waits.
+    """Withdraw the experiment's alert of a full disk, unless one of its trials still waits.
 
-    Called when ranks wait no more, and when a checkpoint was saved.
+    Called when ranks do not wait any more, and when a checkpoint was saved.
     """
     experiment = turn.state.experiment(trial.experiment_id)
     if AlertKind.DISK not in experiment.alerted:
@@ -56,18 +56,18 @@ def on_room_found(turn: Turn, event: RoomFound) -> None:
 
 
 def waits_without_slots(trial: Trial) -> bool:
-    """Return whether a trial is to be queued again when there is room on a disk."""
+    """Return whether a trial waits without slots for free space on a disk."""
     is_kept = trial.holds_slots or trial.is_resting
     return trial.room is not None and trial.state is State.ACTIVE and not is_kept
 
 
 def wait_for_room(turn: Turn, trial: Trial, failure: FailureView, *, has_saved: bool) -> None:
-    """Let a trial whose run has ended because of a full disk wait for room.
+    """Make a trial whose run has ended because of a full disk wait for free space.
 
     Args:
         turn: The event being handled.
         trial: The trial, without slots.
-        failure: Of the run.
+        failure: The failure of the run.
         has_saved: Whether the run has saved a checkpoint.
     """
     trial.full_disks = 1 if has_saved else trial.full_disks + 1

@@ -1,7 +1,8 @@
 """The end of a gang, from the ends of its parts. Pure.
 
 A gang has a part on each agent process. If one fails, is killed or is lost, the others are killed,
-or fail because they have lost a peer. The end of the gang is that of the part that was the cause:
+or fail because they have lost a peer. The end of the gang is the end of the part that was the
+cause, in this order:
 
     a failure of its own, or a check-     whatever happened to the other parts
       point that could not be uploaded
@@ -48,7 +49,7 @@ def cause_part(allocation: Allocation) -> GangPart:
 
 
 def lost_part(allocation: Allocation, part: GangPart, at: float, loss: Loss) -> GangExited:
-    """Return the end of a part whose ranks are lost with their agent."""
+    """Return the end of a part that was lost together with its agent."""
     codes: dict[int, int | None] = dict.fromkeys(part.ranks)
     return GangExited(allocation_id=allocation.id, at=at, exit_codes=codes, lost=True, loss=loss)
 
@@ -59,12 +60,12 @@ def cause_of_part(end: GangExited) -> int | None:
 
 
 def earliest_failure(failures: Sequence[RankFailure]) -> RankFailure:
-    """Return the failure that is the cause of the others: the earliest that is no echo."""
+    """Return the failure that caused the others: the earliest one that follows from no other."""
     return min(failures, key=lambda failure: (failure.is_echo, failure.at, failure.rank))
 
 
 def _precedence(allocation: Allocation, part: GangPart) -> tuple[int, float, int]:
-    """Return a key whose minimum over the parts is that of the part which was the cause."""
+    """Return a sort key: the part with the smallest key was the cause of the gang's end."""
     end = part.exited
     assert end is not None
     failures = [failure for failure in allocation.failures if failure.rank in part.ranks]
@@ -87,7 +88,7 @@ def _kind_of_end(allocation: Allocation, end: GangExited, failures: Sequence[Ran
 
 
 def _is_own_failure(end: GangExited, failures: Sequence[RankFailure]) -> bool:
-    """Return whether a part has failed for a reason that is not the end of another part."""
+    """Return whether a part has failed for a reason other than the end of another part."""
     rank = cause_of_part(end)
     code = end.exit_codes.get(rank) if rank is not None else None
     if code and not any(failure.rank == rank for failure in failures):

@@ -1,8 +1,9 @@
-"""What follows for an experiment when an event about it could not be handled. Pure.
+"""Ends an experiment if an event about it could not be handled. Pure.
 
 If a handler raises anything but a refusal, there is a bug, or stored data are damaged. The machine
-that it changed half way is discarded, and another one is restored from the database
-(restoring.py). The event is set aside in the table `quarantine`, and for its experiment follows:
+that it has changed in part is discarded, and another one is restored from the database
+(restoring.py). The event is set aside in the table `quarantine`, with this effect on its
+experiment:
 
     event                                        experiment
     not needed to go on (a line with metrics)    the user is shown that it was set aside
@@ -42,13 +43,13 @@ def experiment_of(state: MachineState, event: Event) -> int | None:
 def make_news(
     experiment_id: int | None, what: str, *, is_fatal: bool, gone: GangExited | None
 ) -> NewsSetAside:
-    """Return the event that an event was set aside.
+    """Return a NewsSetAside for an event that is set aside.
 
     Args:
-        experiment_id: The experiment that it is about; None: about none.
-        what: The event, and why it was set aside.
-        is_fatal: Whether the experiment cannot go on without it.
-        gone: The event, if it reports that ranks have exited.
+        experiment_id: The experiment that the event is about; None if it is about none.
+        what: A description of the event, and why it is set aside.
+        is_fatal: Whether the experiment cannot continue without the event.
+        gone: The event, if it reports an exit of ranks.
     """
     return NewsSetAside(
         experiment_id=experiment_id,
@@ -60,7 +61,7 @@ def make_news(
 
 
 def on_news_set_aside(turn: Turn, event: NewsSetAside) -> None:
-    """Record that an event was set aside; give its experiment up if the event was needed."""
+    """Record that an event was set aside; give up its experiment if the event was needed."""
     experiment = turn.state.experiments.get(event.experiment_id or 0)
     if experiment is None:
         return

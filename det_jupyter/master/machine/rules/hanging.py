@@ -1,9 +1,10 @@
-"""Gangs that hang: what their agents report, and what `hang.action` makes of it.
+"""Gangs that hang: reports of their agents, and the effect of `hang.action`.
 
 Each part of a gang reports the ranks that its computer carries. The gang hangs while all of its
-ranks are reported as stalled: a rank elsewhere that moves is one that the others wait for.
+ranks are reported as stalled: if a rank on another computer makes progress, the others are only
+waiting for it.
 
-    tell, dump    the report is shown until the ranks move again; with dump agents keep files
+    tell, dump    the report is shown until the ranks make progress; with dump, agents keep files
     restart       all ranks are killed: a failure, after which the trial is tried again
     kill          all ranks are killed, and the trial has failed
 """
@@ -27,10 +28,10 @@ from det_jupyter.master.machine.rules.alerts import raise_alert, withdraw
 def record_stall(
     turn: Turn, trial: Trial, allocation: Allocation, rank: int, record: RanksStalled
 ) -> None:
-    """Store the ranks of one part that stall, or none; end the run if the configuration says so.
+    """Store the stalled ranks of a part (or that none is); end the run if `hang.action` says so.
 
     Args:
-        rank: Into whose journal the agent has written it: a rank of that part.
+        rank: The rank of that part in whose journal the agent has written the record.
     """
     part = allocation.part_with([rank])
     ranks = part.ranks if part is not None else range(len(allocation.slots))
@@ -60,7 +61,7 @@ def _withdraw_alert(turn: Turn, trial: Trial) -> None:
 
 
 def forget_hang(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Remove what was reported, since the ranks move again or have exited."""
+    """Remove the report of a hang, as the ranks make progress again or have exited."""
     if allocation.hang is not None:
         _withdraw_alert(turn, trial)
     allocation.hang, allocation.stalled = None, {}

@@ -1,10 +1,10 @@
-"""Log policies: a line that a rank prints decides whether, and where, its trial is tried again.
+"""Log policies: a line that a rank prints decides whether, and where, its trial is retried.
 
     cancel_retries    if the run fails, its trial ends in ERROR at once, without restarts
     exclude_node      later runs of the trial avoid the agent of the rank that printed the line
 
-A policy without an action (as the built-in ones) has no effect here, and one with only a name was
-disabled: lines are matched against neither. A line matches if it contains the pattern.
+Lines are not matched against policies without an action, such as the built-in ones, nor against
+policies with only a name, which are disabled. A line matches if it contains the pattern.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def policies_of(settings: ExperimentConfig) -> tuple[LogPolicy, ...]:
 
 
 def is_applied(allocation: Allocation, action: Action, rank: int) -> bool:
-    """Return whether the action was applied already, so that more matches change nothing."""
+    """Return whether the action was applied already, so that further matches have no effect."""
     if action == "cancel_retries":
         return allocation.is_hopeless
     return agent_of(allocation, rank) in allocation.excludes

@@ -1,16 +1,16 @@
-"""What the end of a gang means for its trial. Pure: it maps facts about the run to an outcome.
+"""The outcome of a gang's end for its trial. Pure: maps facts about the run to an outcome.
 
 The first condition that is met decides:
 
-    it was canceled, and its code      FAILED            it raised before its state was saved
+    it was canceled, and its code      FAILED            the code raised before its state was saved
       raised while it stopped
     the trial was stopping             ENDED_AS_ASKED    whatever else happened while it stopped
-    a checkpoint could not be stored   FAILED, or LOST   what its ranks reported later does not
-                                         as below        count, as its state is not saved
+    a checkpoint could not be stored   FAILED, or LOST   later reports of its ranks do not
+                                         as below        count, as their state is not saved
     a rank reported completed or       COMPLETED
       stopped
     a rank reported invalid_hp         INVALID
-    it hung, and was killed for that   FAILED            its configuration orders that
+    it hung, and was killed for that   FAILED            as its configuration requires
     the trial rests, or saved after    PREEMPTED         whatever happened while it stopped: its
       it was asked to leave                              progress was saved before
     a rank reported preempted, or it   PREEMPTED         goes on if the experiment is active
@@ -47,7 +47,7 @@ from det_jupyter.master.machine.model.lifecycle import is_stopping
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.gang_ends import cause_of_part, earliest_failure
 
-_MAX_REPEATS = 2  # repeats of a failure after which no restart is tried
+_MAX_REPEATS = 2  # times that a failure is repeated before the trial is not restarted any more
 _SENT_BY_OTHERS = (
     Signals.SIGKILL,
     Signals.SIGTERM,
@@ -56,15 +56,16 @@ _SENT_BY_OTHERS = (
     Signals.SIGQUIT,
 )
 _LESS_MEMORY = "try smaller batches, fewer loader workers, or fewer ranks on this computer"
-_SHELL_ADDS = 128  # to the number of a signal, in the exit code of a command
+_SHELL_ADDS = 128  # a shell's exit code for a signal is the signal's number plus this
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
-MAX_LOSSES = 5  # runs lost in a row after which a trial is not repeated: it may use up the memory
-# No trial can cause these, however much memory it takes.
+# Runs lost in a row after which a trial is not restarted: it may exhaust the memory.
+MAX_LOSSES = 5
+# Losses that a trial cannot cause, however much memory it uses.
 LOST_BY_OTHERS = (Loss.LEAVING, Loss.MASTER, Loss.CUT)
 
 
 class Outcome(StrEnum):
-    """What the end of a gang means for its trial; see the table above."""
+    """The outcome of a gang's end for its trial; see the table above."""
 
     ENDED_AS_ASKED = "ended as asked"
     COMPLETED = "completed"
@@ -75,7 +76,7 @@ class Outcome(StrEnum):
 
 
 def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
-    """Return what the exit of the trial's gang means."""
+    """Return the outcome of the end of a trial's gang."""
     reported = _reported_end(allocation, exited)
     is_lost = exited.lost or lost_device(exited) is not None
     if is_stopping(trial.state):
@@ -96,13 +97,13 @@ def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
 
 
 def lost_device(exited: GangExited) -> tuple[int, DeviceFault] | None:
-    """Return the rank whose GPU was lost, and why, if a gang has ended for that."""
+    """Return the rank whose GPU was lost, and the fault, if a gang has ended because of it."""
     lost = [(rank, fault) for rank, fault in exited.faults.items() if fault.is_lost]
     return min(lost, key=lambda one: one[1].at, default=None)
 
 
 def _reported_end(allocation: Allocation, exited: GangExited) -> str | None:
-    """Return how the run has ended, as the chief has reported it, or another rank.
+    """Return the end of the run as reported by the chief, or else by another rank.
 
     If the chief's agent is lost, records of the chief may be missing, such as its last checkpoint.
     """
@@ -122,7 +123,7 @@ def _failed_before_saving(trial: Trial, allocation: Allocation, exited: GangExit
 
 
 def _was_ended(exit_code: int | None) -> bool:
-    """Return whether a rank, or the command that it has run, was ended by a signal of others."""
+    """Return whether a rank, or the command that it ran, was ended by another process's signal."""
     if exit_code is None:
         return False
     return (-exit_code if exit_code < 0 else exit_code - _SHELL_ADDS) in _SENT_BY_OTHERS
@@ -147,8 +148,8 @@ def _first_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureV
     """Return the first cause of a failed run, and whether it is final.
 
     Ranks that lose a peer fail a moment later too, with errors that do not explain the cause. So
-    the cause is the rank that exited first, if it journaled no failure; else the earliest failure
-    that was journaled and is no echo of another.
+    the cause is the rank that exited first, if it journaled no failure; else the earliest
+    journaled failure that does not follow from another.
     """
     rank = cause_of_part(exited)
     code = exited.exit_codes.get(rank) if rank is not None else None
@@ -162,7 +163,7 @@ def _first_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureV
     if allocation.failures:
         first = earliest_failure(allocation.failures)
         code = exited.exit_codes.get(first.rank)
-        # `exited.batch` is that of the rank that exited first; the others were in it too.
+        # `exited.batch` is the batch of the rank that exited first; the others were in it too.
         view = FailureView.built_from(first, exit_code=code, batch=exited.batch)
         if first.lost_pid is not None:
             view = _with_end_of_worker(view, first.lost_pid, exited)
@@ -171,7 +172,7 @@ def _first_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureV
 
 
 def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
-    """Return the failure of a rank that exited without a record, with what its output shows."""
+    """Return the failure of a rank that exited without a record, with the end of its output."""
     crash = exited.last_words or CrashOutput()
     where = f" in batch {exited.batch}" if exited.batch is not None else ""
     if code < 0:
@@ -200,7 +201,7 @@ def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
 
 
 def _killer(code: int, exited: GangExited) -> str:
-    """Return who may have sent a SIGKILL; "" for other signals."""
+    """Return a note on what may have sent a SIGKILL; "" for other signals."""
     if -code != Signals.SIGKILL:
         return ""
     if exited.had_memory:
@@ -209,10 +210,10 @@ def _killer(code: int, exited: GangExited) -> str:
 
 
 def _with_end_of_worker(view: FailureView, pid: int, exited: GangExited) -> FailureView:
-    """Return a failure with why a process of the rank has ended, such as a loader worker.
+    """Return a failure with the reason why a process of the rank, such as a loader worker, ended.
 
     Args:
-        pid: The process; 0: it is not known which.
+        pid: The process; 0: not known.
     """
     crash, memory = exited.last_words, exited.memory
     if crash is not None and crash.where and view.rank == cause_of_part(exited):
@@ -229,9 +230,9 @@ def count_repeats(
 ) -> FailureView:
     """Return a failure with `times` set: how often it has occurred in a row.
 
-    It is the same as the previous one if the error message and its location are the same and there
-    was no progress: it is in the same batch, or no checkpoint was saved in between. In the same
-    batch, numbers in the message may differ: addresses, process ids, free memory.
+    It is the same failure as the previous one if the error message and its location are the same,
+    and there was no progress: it is in the same batch, or no checkpoint was saved in between. In
+    the same batch, numbers in the message may differ: addresses, process ids, free memory.
 
     Args:
         now: The failure of the run that has ended.
@@ -241,7 +242,8 @@ def count_repeats(
     if previous is None or previous.where != now.where:
         return now
     if now.batch is not None and now.batch == previous.batch:
-        no_memory = now.no_memory and previous.no_memory  # what held it may differ
+        # The process that used the memory may differ.
+        no_memory = now.no_memory and previous.no_memory
         is_same = no_memory or _without_numbers(previous.error) == _without_numbers(now.error)
     else:
         is_same = previous.error == now.error and not since_checkpoint
@@ -256,8 +258,8 @@ def will_repeat(failure: FailureView) -> bool:
     """Return whether a failure was repeated so often that a restart is expected to repeat it.
 
     An exception in the user's code counts if its line or batch is known, and a crash always. A
-    signal that others can send, such as `kill` by hand, must occur once more than that, and in a
-    known batch; so must an error that another process may have caused, such as that of a
+    signal that may come from outside, such as `kill` by hand, must occur once more than that, and
+    in a known batch. The same holds for an error that another process may have caused, such as a
     data-loader worker that was killed.
     """
     by_others = failure.by_others or _was_ended(failure.exit_code)
@@ -269,7 +271,7 @@ def will_repeat(failure: FailureView) -> bool:
 
 
 def loss_text(exited: GangExited, agent: str) -> str:
-    """Return what the ranks of an agent were lost with, such as "agent box died"."""
+    """Return how the ranks of an agent were lost, such as "agent box died"."""
     if (found := lost_device(exited)) is not None:
         return f"{found[1]} on agent {agent}"
     match exited.loss:
@@ -292,7 +294,7 @@ def loss_text(exited: GangExited, agent: str) -> str:
 
 
 def lost_run(run: int, exited: GangExited, what: str) -> LostRun:
-    """Return a run that was lost before its first step, with `what`."""
+    """Return a LostRun: a run that was lost before its first step, with the description `what`."""
     return LostRun(run=run, at=exited.at, what=what, is_device=lost_device(exited) is not None)
 
 
@@ -306,5 +308,5 @@ def failure_after_losses(losses: Sequence[LostRun]) -> FailureView:
 
 
 def _failure_of_no_rank(error: str, at: float) -> FailureView:
-    """Return a failure that no rank is the cause of."""
+    """Return a failure that was not caused by a rank."""
     return FailureView(rank=None, exit_code=None, error=error, at=at)

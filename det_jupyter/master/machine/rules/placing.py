@@ -1,4 +1,4 @@
-"""Slots are allocated to trials and released: queue, start, preempt and stop runs.
+"""Allocates slots to trials and releases them: queues, starts, preempts and stops runs.
 
                queue_trial      apply_decisions             stop_run
     (none) ──────────► QUEUED ────────────────► STARTING … ──────────► STOPPING
@@ -31,7 +31,7 @@ from det_jupyter.master.machine.rules.trial_metrics import drop_later_metrics
 from det_jupyter.master.machine.rules.trial_orders import changes_of
 from det_jupyter.scheduler.model import AgentPart, Decisions, Placement, Preemption
 
-# For the rank of a trial without slots.
+# The slot of the rank of a trial without slots.
 _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")
 
 
@@ -48,7 +48,7 @@ def queue_trial(turn: Turn, trial: Trial) -> None:
 
 
 def apply_decisions(turn: Turn, decisions: Decisions) -> None:
-    """Start, preempt and promise slots to trials as the scheduler has decided."""
+    """Start and preempt trials, and store promised slots, as the scheduler has decided."""
     for placement in decisions.starts:
         trial = turn.state.trial_of(placement.request_id)
         with attribute_errors_to(trial.experiment_id):
@@ -93,9 +93,10 @@ def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
 
 
 def _in_rank_order(turn: Turn, parts: tuple[AgentPart, ...]) -> list[AgentPart]:
-    """Return the slots by agent, those first that can have the chief of a gang.
+    """Return the slots by agent; agents that can have the chief of a gang come first.
 
-    The other agents connect to that of the chief, and agents of this computer accept none.
+    The other agents connect to the chief's agent, and agents of this computer accept no
+    connections.
     """
     agents = turn.state.agents
 
@@ -107,7 +108,7 @@ def _in_rank_order(turn: Turn, parts: tuple[AgentPart, ...]) -> list[AgentPart]:
 
 
 def _make_parts(turn: Turn, agent_ids: list[str]) -> list[GangPart]:
-    """Return the parts of a gang: its ranks, by the process of their agents."""
+    """Return the parts of a gang: its ranks, grouped by the process of their agents."""
     parts: dict[str, GangPart] = {}
     for rank, agent_id in enumerate(agent_ids):
         process = turn.state.process_of(agent_id)
@@ -175,7 +176,7 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
 
 
 def _truncate_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Delete metrics after the checkpoint that a run starts from: they are reported again."""
+    """Delete metrics after the checkpoint that a run starts from, as they are reported again."""
     steps = allocation.starts_from.steps_completed if allocation.starts_from is not None else 0
     drop_later_metrics(turn, trial, steps)
     turn.commands.append(
@@ -190,7 +191,7 @@ def _truncate_metrics(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 
 
 def add_held_time(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Add the time that a run held slots to its trial and experiment; it releases them now."""
+    """Add the time for which a run held slots to its trial and experiment, as it releases them."""
     if allocation.started_at is None:
         return
     experiment = turn.state.experiment(trial.experiment_id)
@@ -209,7 +210,7 @@ def stop_run(turn: Turn, trial: Trial, *, at_once: bool) -> None:
 
     Args:
         turn: The event being handled.
-        trial: A trial in any state; if it neither waits nor runs, nothing happens.
+        trial: A trial in any state; there is no effect if it neither waits nor runs.
         at_once: Kill the ranks; else they save their state first.
     """
     allocation = trial.allocation
@@ -249,7 +250,7 @@ def send_stop(
 ) -> None:
     """Command parts of a gang to save their state and leave, or to end at once. Idempotent.
 
-    The chief reads the signal for all ranks; each agent has the deadline for its own.
+    The chief reads the signal for all ranks; each agent applies the deadline to its own ranks.
     """
     if at_once:
         turn.send_to_parts(parts, KillGang(allocation_id=allocation.id))
@@ -271,7 +272,8 @@ def close_run(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 def pause_experiment(turn: Turn, experiment: Experiment) -> None:
     """Pause an active experiment: its trials save their state and leave.
 
-    All are PAUSING, and become PAUSED when they hold no slots (`complete_pauses`).
+    The experiment and its trials are PAUSING, and PAUSED when they hold no slots
+    (`complete_pauses`).
     """
     move(experiment, State.PAUSING)
     turn.touch(experiment)
@@ -282,7 +284,7 @@ def pause_experiment(turn: Turn, experiment: Experiment) -> None:
 
 
 def complete_pauses(turn: Turn) -> None:
-    """Change what is PAUSING and holds no slots any more to PAUSED. Called after each event."""
+    """Set the state PAUSED for all that is PAUSING and holds no slots. Called after each event."""
     changed = [turn.state.trials.get(trial_id) for trial_id in sorted(turn.changes.trials)]
     for trial in filter(None, changed):
         if trial.state is State.PAUSING and not trial.holds_slots:

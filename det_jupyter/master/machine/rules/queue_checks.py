@@ -1,6 +1,6 @@
-"""Checks of changes of the queue, before any of them is made.
+"""Checks of changes to the queue, made before any change is applied.
 
-Of several changes, each is checked as if those before it had been made.
+Of several changes, each is checked as if those before it had been applied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class QueueEntry:
 
     pool: str
     priority: int
-    set_by: str = ""  # the change that gave it its priority
+    set_by: str = ""  # the change that set the priority
 
 
 def queue_entry(state: MachineState, experiment: Experiment) -> QueueEntry:
@@ -43,7 +43,7 @@ def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> 
         if i in experiments and not experiments[i].state.is_terminal
     }
     problems: list[Problem] = []
-    missing: set[int] = set()  # experiments that a problem reports as missing
+    missing: set[int] = set()  # ids that a problem reports as missing
     for change in changes:
         found = []
         for i in _experiments_in(change):
@@ -69,7 +69,7 @@ def _experiments_in(change: QueueChange) -> list[int]:
 def _check_and_apply(
     state: MachineState, change: QueueChange, entries: dict[int, QueueEntry]
 ) -> list[str]:
-    """Return the problems of a change; if there are none, make it in `entries`."""
+    """Return the problems of a change; if there are none, apply the change to `entries`."""
     request = change.request
     entry = entries[request.experiment_id]
     if isinstance(request, MoveInQueue):
@@ -90,7 +90,7 @@ def _check_and_apply(
 def find_value_problems(
     state: MachineState, experiment: Experiment, change: ChangeResources
 ) -> Iterator[tuple[str, str]]:
-    """Yield the field and the text of each problem; the field is "" if several cause it."""
+    """Yield field and text of each problem; the field is "" if several fields cause it."""
     if change.priority is not None and not 1 <= change.priority <= 99:
         yield "priority", f"got {change.priority}, expected a number from 1 to 99"
     if change.weight is not None and not MIN_WEIGHT <= change.weight <= MAX_WEIGHT:
@@ -121,7 +121,7 @@ def find_value_problems(
 def find_move_problem(
     state: MachineState, experiment_id: int, anchor_id: int, entries: dict[int, QueueEntry]
 ) -> str | None:
-    """Return why an experiment cannot be moved beside another one; None if it can."""
+    """Return why an experiment cannot be moved beside another one; None if it can be moved."""
     entry, anchor = entries[experiment_id], entries[anchor_id]
     if anchor_id == experiment_id:
         return f"experiment {anchor_id} cannot be moved relative to itself"
@@ -147,7 +147,7 @@ def anchor_id_of(move: MoveInQueue) -> int:
     """Return the id of the experiment beside which another one is moved.
 
     Raises:
-        ConfigError: The request names none, or one on each side.
+        ConfigError: The request names no experiment, or one on each side.
     """
     if (move.ahead_of is None) == (move.behind is None):
         raise ConfigError(["give one of ahead_of and behind: the experiment to move by"])
@@ -169,17 +169,17 @@ def find_pool_problem(
     is_single_agent: bool,
     why_one_computer: str = "",
 ) -> Problem | None:
-    """Return why a pool can never run such trials; None if it can, or may.
+    """Return why a pool can never run trials of this size; None if it can, or possibly can.
 
-    The agents are the present ones, and if the pool has a cluster, more nodes of the size of the
-    present ones. While there are none, their size is unknown.
+    A pool has its present agents; a pool with a cluster may get more nodes of the size of the
+    present ones. Without present agents their size is not known.
 
     Args:
-        state: Of the machine.
+        state: The machine's state.
         name: The pool.
-        slots: Number of slots of a trial.
+        slots: A trial's number of slots.
         is_single_agent: Whether all of them must be on one agent.
-        why_one_computer: Why all of them must be on one computer; "": they need not.
+        why_one_computer: Why all of them must be on one computer; "" if they need not.
     """
     config = state.pool_configs[name]
     agents = state.agents_of(name)

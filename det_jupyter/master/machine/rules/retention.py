@@ -1,12 +1,12 @@
-"""Which checkpoints are kept or deleted when an experiment ends, or its policy is changed.
+"""Which checkpoints are kept or deleted when an experiment ends, or when its policy is changed.
 
 A checkpoint is kept if any of these applies:
 
-    save_experiment_best    it is among this many best ones of the whole experiment
-    save_trial_best         it is among this many best ones of its trial
-    save_trial_latest       it is among this many newest ones of its trial
-    in use                  a trial that is not over goes on from it, or an experiment that is not
-                            over began with it; whatever the policy says
+    save_experiment_best    it is among the N best checkpoints of the experiment
+    save_trial_best         it is among the N best checkpoints of its trial
+    save_trial_latest       it is among the N newest checkpoints of its trial
+    in use                  a trial that is not over continues from it, or an experiment that is
+                            not over started from it; independent of the policy
 
 Checkpoints are compared by the validation at their step. One without a validation, or whose metric
 is not a finite number, is never among the best; of equally good ones the older comes first.
@@ -43,7 +43,11 @@ _ALL_FILES = ("**",)
 def select_kept(
     checkpoints: Iterable[CheckpointView], storage: Storage, direction: Direction
 ) -> set[str]:
-    """Return the uuids that the policy in `storage` keeps; each trial's come oldest first."""
+    """Return the uuids that the policy in `storage` keeps.
+
+    Args:
+        checkpoints: The checkpoints; those of one trial are sorted, oldest first.
+    """
     by_trial: dict[int, list[CheckpointView]] = defaultdict(list)
     for checkpoint in checkpoints:
         by_trial[checkpoint.trial_id].append(checkpoint)
@@ -77,7 +81,7 @@ def find_unneeded(
 
 
 def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[int]:
-    """Return the other experiments, not over, that use a checkpoint of this one."""
+    """Return the other experiments that are not over and use a checkpoint of this one."""
     own = {uuid for uuid, one in state.checkpoints.items() if one.experiment_id == experiment.id}
     others = (state.experiments.get(i) for i in indexes.dependents_of(experiment.id))
     return [each.id for each in others if each and not own.isdisjoint(_used_by(each, indexes))]
@@ -86,7 +90,8 @@ def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) ->
 def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
     """Yield the uuids of checkpoints that an experiment may start a run from.
 
-    Yields none if the experiment is over."""
+    Yields nothing if the experiment is over.
+    """
     if experiment.state.is_terminal:
         return
     refs = [experiment.warm_start]
@@ -99,7 +104,7 @@ def _used_by(experiment: Experiment, indexes: Indexes) -> Iterator[str]:
 def finished_sources_of(
     state: MachineState, indexes: Indexes, experiment: Experiment
 ) -> list[Experiment]:
-    """Return the experiments that are over and with whose checkpoints this one began."""
+    """Return the experiments that are over and from whose checkpoints this one started."""
     found = (state.experiments.get(source_id) for source_id in indexes.sources_of(experiment.id))
     return [source for source in found if source is not None and source.state in OVER]
 
@@ -123,7 +128,7 @@ def _owner_exists(state: MachineState, checkpoint: CheckpointView) -> bool:
 
 
 def _find_deletion_problem(state: MachineState, uuid: str) -> str:
-    """Return why a checkpoint or files of it cannot be deleted; "" if they can."""
+    """Return why a checkpoint, or files of it, cannot be deleted; "" if they can be deleted."""
     found = state.checkpoints.get(uuid)
     if found is not None and found.globs and _owner_exists(state, found):
         return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
@@ -146,7 +151,7 @@ def delete_checkpoints(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -
     """Command the deletion of checkpoints, or only of their files that match `globs`, if given.
 
     Raises:
-        Conflict: One does not exist, is deleted, or is in use; then none is deleted.
+        Conflict: A checkpoint does not exist, is deleted, or is in use; then none is deleted.
     """
     checkpoints, selected = turn.state.checkpoints, set(uuids)
     found = (_find_deletion_problem(turn.state, uuid) for uuid in sorted(selected))
@@ -189,21 +194,21 @@ def record_deleted(turn: Turn, uuids: Iterable[str]) -> None:
         checkpoint.state, checkpoint.globs = "DELETED", []
         turn.changes.checkpoints.add(uuid)
         trial = turn.state.trials.get(checkpoint.trial_id)
-        if trial is not None and uuid in trial.checkpoints:  # deleted by the trial's own code
+        if trial is not None and uuid in trial.checkpoints:  # the trial's own code has deleted it
             _unlist(turn, trial, {uuid})
 
 
 def delete_uploaded(turn: Turn, trial: Trial, uuid: str) -> None:
-    """Record that a rank of a gang with other computers has deleted a checkpoint there.
+    """Record that a rank on another computer has deleted a checkpoint.
 
-    One in the master's own folder is deleted by this, and so has to be one that the trial may
-    read. Of several computers, it may be one that the master has made of their shares.
+    If the checkpoint is in the master's own folder, it is deleted there, so it must be one that
+    the trial may read. With several computers, the master may have made it of their shares.
     """
     checkpoint = turn.state.checkpoints.get(uuid)
     if checkpoint is None:
         return
     experiment = turn.state.experiments.get(checkpoint.experiment_id)
-    # Another storage is one folder for both computers: the rank has deleted its files.
+    # Any other storage is one folder for all computers: the rank has deleted the files.
     if experiment is not None and experiment.location is None:
         if not may_read(turn.state, trial, uuid):
             return
@@ -213,7 +218,7 @@ def delete_uploaded(turn: Turn, trial: Trial, uuid: str) -> None:
 
 
 def may_read(state: MachineState, trial: Trial, uuid: str) -> bool:
-    """Return whether code of a trial on another computer may read and delete a checkpoint."""
+    """Return whether a trial's code on another computer may read and delete a checkpoint."""
     checkpoint = state.checkpoints.get(uuid)
     is_own = checkpoint is not None and checkpoint.experiment_id == trial.experiment_id
     return is_own or uuid in start_checkpoints(trial)
@@ -227,7 +232,7 @@ def start_checkpoints(trial: Trial) -> set[str]:
 
 
 def record_partly_deleted(turn: Turn, left_bytes: Mapping[str, int]) -> None:
-    """Record that files of checkpoints were deleted, and the size of those that remain."""
+    """Record that files of checkpoints were deleted, and the size of the remaining files."""
     for uuid, size_bytes in left_bytes.items():
         checkpoint = turn.state.checkpoints.get(uuid)
         if checkpoint is not None and checkpoint.state != "DELETED":

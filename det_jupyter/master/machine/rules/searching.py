@@ -1,8 +1,8 @@
-"""Trials are created, trained and ended as the actions of their experiment's search require.
+"""Creates, trains and ends trials as the actions of their experiment's search require.
 
     action      effect
     Create      a trial is created; it rests until its first TrainTo
-    TrainTo     it trains to a target: it queues, or its ranks go on without a pause
+    TrainTo     it trains to a target: it queues, or its ranks continue without a pause
     Close       it saves its state and leaves; it will be COMPLETED
     Shutdown    no trial will follow: the experiment ends with its last trial
     Ask…        the sampler or pruner is consulted; its answer is an event
@@ -60,7 +60,7 @@ def report_validation(
 
 
 def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
-    """Report to the search that a trial has reached its target; it goes on, rests or ends."""
+    """Report to the search that a trial has reached its target; it continues, rests or ends."""
     is_outdated = trial.is_resting or record.target != trial.target
     if is_outdated or is_stopping(trial.state):
         return
@@ -80,7 +80,7 @@ def on_target_reached(turn: Turn, trial: Trial, record: TargetReached) -> None:
 
 
 def _describe_rest(experiment: Experiment, trial: Trial) -> str:
-    """Return a sentence that says why a trial rests, and when it goes on."""
+    """Return a sentence on why a trial rests, and when it continues."""
     divisor = experiment.search_view.divisor if experiment.search_view else None
     share = f"the best 1 of {divisor:g}" if divisor else "the best"
     return f"rests at {trial.target} and holds no slots; goes on if it is among {share} there"
@@ -98,8 +98,8 @@ def _update_rungs(turn: Turn, experiment: Experiment, trial: Trial) -> None:
 def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
     """End a stopping trial whose ranks have exited, and report `reason` to the search.
 
-    A trial that diverges when it completes ends in ERROR. The search receives `reason` all the
-    same, as it has received the metrics.
+    A trial that diverges when it completes ends in ERROR. The search nevertheless receives
+    `reason`, as it has received the metrics.
     """
     trial.exit_reason = reason
     is_invalid = reason is ExitReason.INVALID_HP
@@ -119,7 +119,7 @@ def finish_trial(turn: Turn, trial: Trial, reason: ExitReason) -> None:
 def end_trial(turn: Turn, trial: Trial) -> None:
     """Move a stopping trial without ranks to its terminal state.
 
-    Of a trial that is over only what views show is kept: a search may have a million trials.
+    Only the data that views show are kept: a search may have a million trials.
     """
     move(trial, ENDS_AS[trial.state])
     trial.ended_at = turn.now
@@ -145,7 +145,7 @@ def end_if_drained(turn: Turn, experiment: Experiment) -> None:
         move(experiment, State.STOPPING_CANCELED)
     end_experiment(turn, experiment)
     delete_unneeded(turn, experiment)
-    # The checkpoints that its trials began with are not in use any more.
+    # The checkpoints that its trials started from are not in use any more.
     for source in finished_sources_of(turn.state, turn.indexes, experiment):
         with attribute_errors_to(source.id):
             delete_unneeded(turn, source)
@@ -173,7 +173,7 @@ def _final_message(experiment: Experiment, trials: list[Trial]) -> str:
 
 
 def apply_actions(turn: Turn, experiment: Experiment, actions: Iterable[Action]) -> None:
-    """Carry out the actions of an experiment's search, and those that follow from them."""
+    """Carry out the actions of an experiment's search, and the actions that follow from them."""
     if experiment.state.is_terminal:
         return
     due = list(actions)

@@ -1,7 +1,7 @@
-"""The searcher's metric of each trial: its latest and best values, and the experiment's best.
+"""The searcher metric of each trial: its latest and best values, and the experiment's best.
 
-A trial diverges while the searcher's metric or a training loss is NaN or infinite. The search
-ranks such a metric as the worst; a trial that ends while it diverges ends in ERROR (searching.py).
+A trial diverges while the searcher metric or a training loss is NaN or infinite. The search ranks
+such a metric as the worst; a trial that ends while it diverges ends in ERROR (searching.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from det_jupyter.master.machine.model.turn import Turn
 
 
 def record_metric(turn: Turn, trial: Trial, steps_completed: int, metric: float) -> None:
-    """Store the searcher's metric of a validation, and update the best values."""
+    """Store the searcher metric of a validation, and update the best values."""
     experiment = turn.state.experiment(trial.experiment_id)
     direction = experiment.direction
     trial.metrics_by_step[steps_completed] = metric
@@ -39,8 +39,8 @@ def record_divergence(trial: Trial, group: str, metric: str, since: int, value: 
 def drop_later_metrics(turn: Turn, trial: Trial, after_step: int) -> None:
     """Remove a trial's metrics after a step: it restarts from a checkpoint of that step.
 
-    Divergences that began later are removed too; if none is left, so are the alarms, since
-    their batches are trained again.
+    Divergences that began later are removed too. If none is left, the alarms are also removed,
+    since their batches are trained again.
     """
     experiment = turn.state.experiment(trial.experiment_id)
     direction = experiment.direction

@@ -1,8 +1,8 @@
 """Orders to the ranks of a trial: changes of its training, and profiles.
 
 change     stored permanently. All ranks make it after the same batch, whose number is stored too.
-           A later run that starts before that batch repeats it there; one that starts after it
-           has it in its checkpoint
+           A later run that starts before that batch repeats the change there; a run that
+               starts after it has the change in its checkpoint
 profile    of the current run; when the run ends, missing traces are recorded as failed
 """
 
@@ -23,12 +23,12 @@ from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 
-MAX_CHANGES = 100  # limit per trial: all are needed to repeat its training
-MAX_PROFILES = 20  # kept per trial; the oldest are dropped
+MAX_CHANGES = 100  # most changes per trial: all of them are needed to repeat its training
+MAX_PROFILES = 20  # most profiles kept per trial; the oldest are dropped
 
 
 def changes_of(trial: Trial) -> list[ChangeOrder]:
-    """Return orders for a trial's changes that its ranks have made or have yet to make."""
+    """Return orders for a trial's changes, those that were made and those that were not yet."""
     return [
         ChangeOrder(id=view.id, change=change, steps_completed=view.steps_completed)
         for view in trial.changes
@@ -69,7 +69,7 @@ def settle_changes(trial: Trial, *, keep_period: bool) -> None:
 
 
 def send_orders(turn: Turn, trial: Trial) -> None:
-    """Send a trial's ranks the orders that they have not answered, if it runs. Idempotent."""
+    """Send a running trial's ranks the orders that they have not answered. Idempotent."""
     allocation, has_ranks = trial.allocation, (AllocationState.STARTING, AllocationState.RUNNING)
     if allocation is None or allocation.state not in has_ranks:
         return
@@ -112,7 +112,7 @@ def close_profiles(trial: Trial) -> None:
 
 
 def _with_traces(profile: ProfileView, traces: list[TraceView]) -> ProfileView:
-    """Add traces to a profile, of ranks that it is of and that have none yet."""
+    """Add traces to a profile, if it includes their ranks and these have no trace yet."""
     present = {trace.rank for trace in profile.traces}
     new = [t for t in traces if t.rank in profile.profile.ranks and t.rank not in present]
     by_rank = sorted([*profile.traces, *new], key=lambda trace: trace.rank)

@@ -1,1 +1,1 @@
-"""Agents: which may connect, their links and clocks, and what they carry for others."""
+"""Agents: which may connect, their links and clocks, and the connections that they carry."""

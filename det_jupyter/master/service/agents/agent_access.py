@@ -1,12 +1,12 @@
-"""Stores which agents on other computers may connect, and with what they trust each other.
+"""Stores which agents on other computers may connect, and the secrets that they share.
 
     <data>/agents/access.json        the port, and the digest of each agent's token
-    <data>/agents/certificate.pem    self-signed; the agents trust this one alone
+    <data>/agents/certificate.pem    self-signed; the agents trust only this one
     <data>/agents/key.pem
-    <data>/agents/gang-certificate.pem, gang-key.pem    with which agents connect to each other
+    <data>/agents/gang-certificate.pem, gang-key.pem    for connections between agents
     <data>/agents/gang-secret        from which each gang's secret is derived
 
-A token is shown once, when it is made; only its SHA-256 is stored. The port is chosen once, so
+A token is shown once, when it is created; only its SHA-256 is stored. The port is chosen once, so
 that agents find the next master at the same address.
 """
 
@@ -30,9 +30,9 @@ from det_jupyter.errors import ConfigError, DetError, NotFound, Problem
 
 _Value = TypeVar("_Value")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_DEFAULT_ROUTE = "192.0.2.1"  # reserved for documentation
-_NUM_DIGITS = 8  # of the id of a master
-_REFUSED_S = 7 * 86_400.0  # for how long an agent that was removed while it was away is awaited
+_DEFAULT_ROUTE = "192.0.2.1"  # an address that is reserved for documentation
+_NUM_DIGITS = 8  # digits of a master's id
+_REFUSED_S = 7 * 86_400.0  # how long a removed agent that was away is expected, to be refused
 _YEARS = 10  # validity of the certificate
 _EARLY = datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)
 _COMMON_NAME = "det_jupyter master"
@@ -45,8 +45,8 @@ class _Access(Wire):
 
     port: int | None = None
     digests: dict[str, str] = {}  # digests of the tokens, by agent
-    clusters: dict[str, str] = {}  # by agent on a node of a cluster: the cluster
-    # Digests of void tokens whose agents have not been refused yet: until when they may be, UTC.
+    clusters: dict[str, str] = {}  # by agent on a node of a cluster: the cluster's name
+    # By digest of a revoked token whose agent was not refused yet: until when it is expected, UTC.
     removed: dict[str, float] = {}
 
 
@@ -54,7 +54,7 @@ class AgentAccess:
     """The tokens of agents on other computers, in a folder of the master.
 
     Args:
-        folder: Made when the first agent is added.
+        folder: The folder; created when the first agent is added.
 
     Raises:
         DetError: access.json is damaged.
@@ -98,11 +98,11 @@ class AgentAccess:
         return sorted(self._access.digests)
 
     def needs_port(self, now: float) -> bool:
-        """Whether an agent may connect, or has yet to be refused because it was removed."""
+        """Return whether an agent may connect, or a removed agent still has to be refused."""
         return bool(self._access.digests) or max(self._access.removed.values(), default=0.0) > now
 
     def set_port(self, port: int | None) -> None:
-        """Store the port, which later masters use too; None: choose another the next time."""
+        """Store the port, which later masters use too; None: the next master chooses one."""
         self._write(self._access.model_copy(update={"port": port}))
 
     @property
@@ -120,21 +120,21 @@ class AgentAccess:
 
     @property
     def master_id(self) -> str:
-        """An id of this master, by which a cluster distinguishes its agents from another's.
+        """An id of this master, by which a cluster distinguishes its agents from those of others.
 
         Raises:
-            DetError: A certificate is needed and cannot be made.
+            DetError: A certificate is needed and cannot be created.
         """
         self._ensure_certificate()
         return hashlib.sha256(self.certificate.read_bytes()).hexdigest()[:_NUM_DIGITS]
 
     def credentials(self, agent_id: str, token: str, address: str) -> AgentCredentials:
-        """Return what an agent connects with; the port must have been chosen.
+        """Return the credentials with which an agent connects; the port must have been chosen.
 
         Args:
             agent_id: The agent.
             token: Its token.
-            address: This computer, as the agent reaches it.
+            address: This computer's address for the agent.
         """
         return AgentCredentials(
             agent=agent_id,
@@ -144,15 +144,15 @@ class AgentAccess:
         )
 
     def add(self, agent_id: str, *, cluster: str = "") -> str:
-        """Let an agent connect; return its new token. An earlier token of it is void.
+        """Allow an agent to connect; return its new token. An earlier token is revoked.
 
         Args:
             agent_id: Its name.
             cluster: The cluster that its computer is a node of, if it is one.
 
         Raises:
-            ConfigError: It is no name for an agent.
-            DetError: A certificate is needed and cannot be made.
+            ConfigError: The name is not valid for an agent.
+            DetError: A certificate is needed and cannot be created.
         """
         if not _NAME.fullmatch(agent_id):
             given = f"got {agent_id[:80]!r}, expected up to 63 letters, digits, '.', '_' and '-'"
@@ -171,11 +171,12 @@ class AgentAccess:
         _make_certificate(self.certificate, self.key, _COMMON_NAME)
 
     def remove(self, agent_id: str, *, awaited_from: float | None = None) -> None:
-        """Make an agent's token void; later gangs get another certificate, whose key it lacks.
+        """Revoke an agent's token; later gangs get a new certificate, whose key the agent lacks.
 
         Args:
             agent_id: The agent.
-            awaited_from: The time, UTC, if a process of the agent may run that has to be refused.
+            awaited_from: The present time, UTC seconds, if a process of the agent may still run,
+                which has to be refused; None: none runs.
 
         Raises:
             NotFound: No agent of this name was added.
@@ -200,7 +201,7 @@ class AgentAccess:
         return next((name for name, d in self._access.digests.items() if d == digest), None)
 
     def note_refused(self, token: str) -> None:
-        """Note that a process with this token was refused, and so ends."""
+        """Record that a process with this token was refused, and so exits."""
         digest = _digest(token)
         if digest in self._access.removed:
             removed = _without(self._access.removed, digest)
@@ -210,14 +211,14 @@ class AgentAccess:
         """Return the certificate of connections between agents, and its key, as PEM.
 
         Raises:
-            DetError: It has to be made, and cannot be.
+            DetError: It does not exist and cannot be created.
         """
         make_private(self._folder, "")
         _make_certificate(self._gang_certificate, self._gang_key, _GANG_NAME)
         return paths.read_private(self._gang_certificate), paths.read_private(self._gang_key)
 
     def gang_secret(self, allocation_id: str) -> str:
-        """Return the secret of a gang, in hex digits: the same each time."""
+        """Return the secret of a gang, in hex digits; always the same for one gang."""
         path = self._folder / "gang-secret"
         make_private(self._folder, "")
         try:
@@ -233,10 +234,10 @@ class AgentAccess:
 
 
 def _make_certificate(path: Path, key_path: Path, common_name: str) -> None:
-    """Make a self-signed certificate and its key, unless both are there.
+    """Create a self-signed certificate and its key, unless both exist.
 
     Raises:
-        DetError: The package for it is not installed.
+        DetError: The package that creates certificates is not installed.
     """
     if path.exists() and key_path.exists():
         return
@@ -272,9 +273,10 @@ def _make_certificate(path: Path, key_path: Path, common_name: str) -> None:
 
 
 def outward_address(host: str = _DEFAULT_ROUTE, port: int = 9) -> str:
-    """Return the address of this computer on the route to another one.
+    """Return this computer's address on the route to another computer.
 
-    The default is reserved for documentation, so it is on the default route. Nothing is sent.
+    The default host is an address that is reserved for documentation, so it is on the default
+    route. Nothing is sent.
     """
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         try:

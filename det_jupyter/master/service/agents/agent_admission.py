@@ -1,6 +1,6 @@
-"""Which agent processes may register.
+"""Decides which agent processes may register.
 
-another version of the protocol     refused until it exits; its trials train on
+another version of the protocol     refused until it exits; its trials continue
 another Python or torch, elsewhere  refused
 a second process of one name        refused while the first is connected or may run trials
 """
@@ -21,7 +21,7 @@ class AgentAdmission:
 
     Args:
         machine: Has the agents and their trials.
-        links: Of the agents.
+        links: The links to the agents.
     """
 
     def __init__(self, machine: Machine, links: AgentLinks) -> None:
@@ -35,9 +35,9 @@ class AgentAdmission:
         """Return the registration if the agent process may register.
 
         Args:
-            agent_id: Its name.
-            registration: What it has sent.
-            is_remote: Whether it is on another computer.
+            agent_id: The agent's name.
+            registration: The registration that it has sent.
+            is_remote: Whether the agent is on another computer.
 
         Raises:
             ProtocolMismatch: The agent has another version, or another Python or torch.
@@ -58,10 +58,10 @@ class AgentAdmission:
         return ProtocolMismatch(why)
 
     def _find_other_process(self, agent_id: str, registration: RegisterAgent) -> str:
-        """Return why an agent cannot register: another of its name may run; "" if it can.
+        """Return a message if another process of this agent's name may run; else "".
 
-        Credentials may be used on several computers. A process that reports all runs of the agent
-        has its folder, whose lock shows that the former process has exited.
+        The same credentials may be used on several computers. A process that reports all runs of
+        the agent has the agent's folder, whose lock shows that the former process has exited.
         """
         before = self._machine.state.agents.get(agent_id)
         if before is None or before.session == registration.session:
@@ -87,12 +87,12 @@ class AgentAdmission:
         return ""
 
     def refusal_of(self, agent_id: str) -> str:
-        """Return why an agent that still tries to register is refused; "" if it does not try."""
+        """Return why an agent that still tries to register is refused; "" if none tries."""
         is_trying = self._links.was_refused(agent_id)
         return self._refusals.get(agent_id, "") if is_trying else ""
 
     def refusals_of_unknown(self) -> list[str]:
-        """Return why agents are refused that still try and have never registered, by name."""
+        """Return, by name, why agents that never registered and still try are refused."""
         unknown = self._refusals.keys() - self._machine.state.agents.keys()
         return [text for agent_id in sorted(unknown) if (text := self.refusal_of(agent_id))]
 

@@ -1,14 +1,14 @@
 """Converts times that an agent has read from its computer's clock to the master's clock.
 
-Either clock may be set while they are connected. An agent sends with each batch when its computer
-booted, by its clock: that changes exactly when the clock is set. The time between two such steps
-is an era. Of a clock that is set ahead by an hour at noon:
+Either clock may be set while they are connected. With each batch an agent sends the time at which
+its computer booted, by the computer's clock: this time changes exactly when the clock is set. The
+period between two such steps is an era. For a clock that is set ahead by an hour at noon:
 
-    the agent's clock    11:59 | 13:00    its 13:30 is 13:30 in the first era, which had ended
-    the master's clock   11:59 | 12:00    by then, or 12:30 in the second: this is meant
+    the agent's clock    11:59 | 13:00    its 13:30 would be 13:30 in the first era, which
+    the master's clock   11:59 | 12:00    had ended by then; so it is 12:30, in the second
 
-Set back by an hour, it says each time from 11:00 to 12:00 twice: that counts as the later one,
-unless this is still to come.
+A clock that is set back by an hour shows each time from 11:00 to 12:00 twice: such a time counts
+as the later one, unless that is still in the future.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from det_jupyter.contract.messages import (
 )
 
 _MOST_ERAS = 8
-ToMaster: TypeAlias = Callable[[float], float]  # from a time of an agent's clock to the master's
+# Converts a time of an agent's clock to the master's clock.
+ToMaster: TypeAlias = Callable[[float], float]
 
 
 @dataclass(slots=True)
 class _Era:
-    """A time between two steps of the agent's clock, by the master's clock.
+    """A period between two steps of the agent's clock. All times are on the master's clock.
 
     Args:
-        ahead_s: How far the agent's clock is ahead in it.
-        since: When the step before it had not been yet.
-        until: When the step after it was seen; infinite: it goes on.
+        ahead_s: Seconds by which the agent's clock is ahead in this era.
+        since: A time at which the step before this era had not happened yet.
+        until: The time at which the step after this era was noticed; infinite: not yet.
     """
 
     ahead_s: float
@@ -53,15 +54,15 @@ class _Era:
 
 
 class AgentClock:
-    """How the clock of an agent's computer differs from this computer's.
+    """The difference between the clock of an agent's computer and this computer's clock.
 
     Args:
-        own_booted_at: Returns when this computer booted, by its clock; None: not known now.
+        own_booted_at: Returns when this computer booted, by its own clock; None: not known now.
     """
 
     def __init__(self, own_booted_at: Callable[[], float | None] = booted_at) -> None:
-        self._eras = [_Era(0.0)]  # the present one first
-        self._seen_at = -inf  # when the last batch came that says when its computer booted
+        self._eras = [_Era(0.0)]  # the present era is first
+        self._seen_at = -inf  # when the last batch with a boot time arrived
         self._read_own = own_booted_at
         self._session = ""
         self._agent_booted_at: float | None = None
@@ -69,16 +70,16 @@ class AgentClock:
 
     @property
     def ahead_s(self) -> float:
-        """How far the agent's clock is ahead now."""
+        """Seconds by which the agent's clock is ahead now."""
         return self._eras[0].ahead_s
 
     def measured(
         self, session: str, ahead_s: float, agent_booted_at: float | None, now: float
     ) -> None:
-        """Take what a registration says: how far the clock is ahead, and when it booted.
+        """Store the data of a registration: how far the clock is ahead, and the boot time.
 
-        What is known of the time before holds only for the same agent process: the computer of
-        another one may have been started since.
+        Earlier eras are kept only for the same agent process: the computer of another process may
+        have been restarted since.
         """
         if session != self._session or agent_booted_at is None:
             self._session, self._eras = session, [_Era(ahead_s)]
@@ -87,7 +88,7 @@ class AgentClock:
         self._eras[0].ahead_s = ahead_s
 
     def see(self, agent_booted_at: float | None, now: float) -> None:
-        """Take what came with a batch at `now`: either clock may have been set since the last."""
+        """Store the boot time of a batch that arrives at `now`: either clock may have been set."""
         own = self._read_own()
         if agent_booted_at is None or own is None:
             return
@@ -109,10 +110,10 @@ class AgentClock:
         self._seen_at = now
 
     def at(self, now: float) -> ToMaster:
-        """Return what converts the times of a batch that arrives at `now`.
+        """Return a function that converts the times of a batch that arrives at `now`.
 
-        A batch may hold times from before and after the clock was set. Each era gives a time
-        another meaning: it is from the newest one that this meaning falls into.
+        A batch may have times from before and after a step of the clock. Each era converts a time
+        to a different one: the newest era that contains its own result counts.
         """
         ahead_s = self.ahead_s
         if len(self._eras) == 1:
@@ -134,7 +135,7 @@ class AgentClock:
 def on_master_clock(report: AgentReport, to_master: ToMaster) -> AgentReport:
     """Return a report with its times on the master's clock.
 
-    Those of records are converted when their lines are parsed.
+    The times of records are converted when their lines are parsed.
     """
     match report:
         case GangStarted() | DisksSeen():

@@ -1,6 +1,6 @@
-"""What is known of clusters: which agent is on which node, and sentences about both.
+"""Data about clusters: which agent is on which node, and sentences about both.
 
-`background/one_cluster.py` writes it; registration, supervision and reasons read it.
+`background/one_cluster.py` writes them; registration, supervision and reasons read them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class AgentNode:
     Attributes:
         cluster: The cluster's name.
         node_id: The node, as the cluster identifies it.
-        left: When and how it has left the cluster, as a sentence; "": it is there.
-        exited_at: When its raylet, or the like, has ended in order (monotonic); None: it has not,
-            or the node may only be unreachable.
+        left: A sentence on when and how it has left the cluster; "": it has not left.
+        exited_at: When its raylet (or similar process) ended in order, monotonic; None: it has
+            not, or the node may only be unreachable.
     """
 
     cluster: str
@@ -34,15 +34,16 @@ class ClusterNodes:
     """The nodes of all clusters."""
 
     of_agents: dict[str, AgentNode] = field(default_factory=dict)
-    notes: dict[str, str] = field(default_factory=dict)  # by cluster: why it has no more slots
+    # By cluster: why it provides no more slots.
+    notes: dict[str, str] = field(default_factory=dict)
 
     def left(self, agent_id: str) -> str:
-        """Return when and how an agent's node has left its cluster; "": it has not."""
+        """Return when and how an agent's node has left its cluster; "" if it has not."""
         node = self.of_agents.get(agent_id)
         return node.left if node is not None else ""
 
     def note_on(self, agent_id: str) -> str:
-        """Return what is wrong with an agent's cluster; "": nothing, or it is in none."""
+        """Return the problem of an agent's cluster; "" if there is none, or no cluster."""
         node = self.of_agents.get(agent_id)
         return self.notes.get(node.cluster, "") if node is not None else ""
 

@@ -1,7 +1,7 @@
-"""Adds to the start of a gang on several computers how its agents connect to each other.
+"""Adds connection data for its agents to the start of a gang on several computers.
 
-The link is made when the command is sent, so neither the key nor the secret is in an event, the
-database or a log. It is the same each time, so a start may be repeated.
+This link is added when the command is sent, so that neither the key nor the secret is in an event,
+the database or a log. It is always the same, so a start may be repeated.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from det_jupyter.master.service.agents.agent_access import AgentAccess
 def with_link(
     command: AgentCommand, agent_id: str, state: MachineState, access: AgentAccess
 ) -> AgentCommand:
-    """Return a command for an agent; if it starts a gang on several computers, with its link.
+    """Return a command for an agent; if it starts a gang on several computers, with the link.
 
     Args:
         command: The command.
-        agent_id: The agent that it is for. Only those that accept others get the key.
+        agent_id: The agent that gets the command. Only agents that accept connections get the key.
         state: Has the agents and the gang.
         access: Has the certificate, and derives the secret.
 
@@ -34,7 +34,7 @@ def with_link(
     found = state.find_allocation(command.plan.allocation_id)
     if found is None or len(found[1].parts) == 1:
         return command
-    names = list(dict.fromkeys(command.plan.agent_ids))  # by group rank
+    names = list(dict.fromkeys(command.plan.agent_ids))  # in the order of group ranks
     chief = state.agents.get(names[0])
     if chief is None or not chief.port:
         raise DetError(
@@ -53,7 +53,7 @@ def with_link(
 def link_between(
     names: Sequence[str], purpose: str, state: MachineState, access: AgentAccess
 ) -> GangLink:
-    """Return how agents connect to each other, with the key.
+    """Return the data with which agents connect to each other, including the key.
 
     Args:
         names: The agents.
@@ -84,7 +84,7 @@ def end_unstarted(
 
     Args:
         start: The command.
-        agent_id: The agent that it was for.
+        agent_id: The agent that should have got it.
         state: Has the gang.
         at: UTC seconds.
         error: Why it could not be sent.

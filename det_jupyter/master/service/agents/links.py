@@ -26,21 +26,21 @@ _LONGEST_TICK_S = 1.0
 
 
 class AgentLink:
-    """The link to one agent process, which can be streamed once.
+    """The link to one agent process; its commands can be streamed once.
 
     Args:
-        clock: Returns the seconds in which this process has run.
+        clock: Returns the seconds for which this process has run.
     """
 
     def __init__(self, session: str, clock: Callable[[], float]) -> None:
         self.session = session
         self.is_streaming = False
-        self.has_ended = False  # its stream has
+        self.has_ended = False  # its stream has ended
         self.reported_at = clock()
         self.disconnected_at = clock()  # valid only while `is_streaming` is False
         self._clock = clock
         self._was_streamed = False
-        self._queue: deque[AgentCommand | None] = deque()  # None: the stream ends
+        self._queue: deque[AgentCommand | None] = deque()  # None marks the end of the stream
         self._filled = asyncio.Event()
 
     def send(self, command: AgentCommand) -> None:
@@ -66,7 +66,7 @@ class AgentLink:
     async def _lines(self, heartbeat_s: float) -> AsyncIterator[bytes]:
         self.is_streaming = True
         try:
-            yield b"\n"  # the agent sees at once that it is connected
+            yield b"\n"  # shows the agent at once that it is connected
             while True:
                 while self._queue:
                     command = self._queue.popleft()
@@ -91,12 +91,12 @@ class AgentLinks:
         self._links: dict[str, AgentLink] = {}
         self._dropped_at: dict[str, float] = {}
         self._refused_at: dict[str, float] = {}
-        self._running_s = 0.0  # seconds in which this process ran
+        self._running_s = 0.0  # seconds for which this process has run
         self._ticked_at = time.monotonic()
         self.registered = asyncio.Event()  # set once any agent has registered
 
     def open(self, agent_id: str, session: str) -> AgentLink:
-        """Return a new link to an agent, which replaces and closes the one before."""
+        """Return a new link to an agent; the agent's earlier link is closed."""
         if old := self._links.get(agent_id):
             old.close()
         link = self._links[agent_id] = AgentLink(session, lambda: self._running_s)
@@ -104,10 +104,10 @@ class AgentLinks:
         return link
 
     def get(self, agent_id: str, session: str) -> AgentLink:
-        """Return the link of this agent process; resets its silence.
+        """Return the link of this agent process, and restart the count of its silence.
 
         Raises:
-            Conflict: This process has not registered, or another one of this name has since.
+            Conflict: This process has not registered, or another process of this name has since.
         """
         link = self._links.get(agent_id)
         if link is None or link.session != session:
@@ -116,13 +116,13 @@ class AgentLinks:
         return link
 
     def is_current(self, agent_id: str, link: AgentLink) -> bool:
-        """Return whether this is the agent's link, and has not ended."""
+        """Return whether this is the agent's present link, and has not ended."""
         return self._links.get(agent_id) is link and not link.has_ended
 
     def refuse(self, agent_id: str) -> None:
         """Record that an agent tried to register and was refused."""
         self._refused_at[agent_id] = self._running_s
-        self.registered.set()  # no other agent registers while this one runs
+        self.registered.set()  # the first agent is refused: do not wait for another one
 
     def was_refused(self, agent_id: str) -> bool:
         """Return whether an agent was refused within SILENT_S; it retries about every second."""
@@ -138,7 +138,7 @@ class AgentLinks:
     def drop_silent(self) -> list[str]:
         """Close the links to agents that have not reported for SILENT_S; return the agents.
 
-        Such an agent registers again when it continues, and so gets the commands that it missed.
+        Such an agent registers again when it continues, and then gets the missed commands.
         """
         silent = [
             agent_id
@@ -178,7 +178,7 @@ class AgentLinks:
             return self._running_s - self._dropped_at.get(agent_id, 0.0)
         if link.is_streaming:
             return 0.0
-        # An agent counts from its last answered report, also if its stream broke before.
+        # The time counts from the last answered report, even if the stream broke before.
         return self._running_s - max(link.disconnected_at, link.reported_at)
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""Tunnels: connections of programs on this computer that an agent elsewhere carries to a kernel.
+"""Tunnels: connections from programs here, by an agent, to a kernel on the agent's computer.
 
     a program connects to a unix socket   the agent is commanded to open a tunnel, with a random id
     the agent sends GET and POST          they join the connection: bytes down, bytes up
     one of the three ends                 all end
 
 An agent can join only tunnels that it was commanded to open, each once; it cannot make the master
-connect to anything. No bytes are queued here: each direction waits for its slower end.
+open a connection. No bytes are queued here: each direction waits for its slower end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from det_jupyter.errors import NotFound
 
 logger = logging.getLogger(__name__)
 
-MOST_TUNNELS = 256  # a console has up to five
-_JOIN_S = 5.0  # how long the agent may take to send both requests
+MOST_TUNNELS = 256  # most tunnels; a console has up to five
+_JOIN_S = 5.0  # time for the agent to send both requests
 _FLUSH_S = 2.0
 _PART_BYTES = 64 * 1024
 
@@ -49,7 +49,7 @@ class Tunnel:
         self._writer = writer
 
     async def bytes_down(self) -> AsyncIterator[bytes]:
-        """Yield what the program sends, until the tunnel ends."""
+        """Yield the bytes that the program sends, until the tunnel ends."""
         try:
             with suppress(ConnectionError):
                 while part := await self._reader.read(_PART_BYTES):
@@ -58,7 +58,7 @@ class Tunnel:
             self.end()
 
     async def write_up(self, parts: AsyncIterator[bytes]) -> bool:
-        """Write to the program what the kernel sends, until the tunnel ends.
+        """Write the bytes that the kernel sends to the program, until the tunnel ends.
 
         Returns:
             Whether the parts were read to their end.
@@ -72,7 +72,7 @@ class Tunnel:
             copying.cancel()
             ended.cancel()
             results = await asyncio.gather(copying, ended, return_exceptions=True)
-        return results[0] is None  # else it was cancelled, or the agent has gone
+        return results[0] is None  # else the write was cancelled, or the agent has disconnected
 
     async def _write(self, parts: AsyncIterator[bytes]) -> None:
         async for part in parts:
@@ -80,7 +80,7 @@ class Tunnel:
             await self._writer.drain()
 
     async def wait_ended(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the tunnel has ended."""
         await self._ended.wait()
 
     def end(self) -> None:
@@ -88,11 +88,11 @@ class Tunnel:
         if self._ended.is_set():
             return
         self._ended.set()
-        self.is_joined.set()  # nothing waits for the agent any more
+        self.is_joined.set()  # stop waiting for the agent
         self._writer.close()  # writes what is buffered
         if not self._reader.at_eof():
             self._reader.feed_eof()
-        # The program may not read, because it is stopped.
+        # If the program is stopped, it does not read, and the connection would stay open.
         asyncio.get_running_loop().call_later(_FLUSH_S, self._writer.transport.abort)
 
 
@@ -101,7 +101,7 @@ class Tunnels:
 
     def __init__(self) -> None:
         self._tunnels: dict[str, Tunnel] = {}  # by id
-        self._is_full = False  # the last connection was refused
+        self._is_full = False  # whether the last connection was refused
 
     async def carry(
         self,
@@ -114,14 +114,14 @@ class Tunnels:
         """Carry a connection until either end closes it, or close it if the agent does not join.
 
         Args:
-            agent_id: The agent that carries it on.
-            place: The rank that it leads to.
+            agent_id: The agent that carries it.
+            place: The rank whose kernel it leads to.
             order: Commands the agent to open the tunnel with this id.
-            reader: What the program sends.
-            writer: What it receives.
+            reader: Reads bytes from the program.
+            writer: Writes bytes to the program.
         """
         if len(self._tunnels) >= MOST_TUNNELS:
-            if not self._is_full:  # programs try again several times a second
+            if not self._is_full:  # logged once, as programs retry several times a second
                 logger.warning("consoles are refused: %d tunnels are open", MOST_TUNNELS)
             self._is_full = True
             writer.close()
@@ -144,7 +144,8 @@ class Tunnels:
         """Return a tunnel for one request of the agent that was commanded to open it.
 
         Raises:
-            NotFound: There is none with this id for this agent, or the direction was joined.
+            NotFound: There is no tunnel with this id for this agent, or the direction is joined
+                already.
         """
         tunnel = self._tunnels.get(number)
         if tunnel is None or tunnel.agent_id != agent_id or direction not in tunnel.expected:

@@ -1,1 +1,1 @@
-"""A request or a batch of reports is handled and stored at once, or nothing of it."""
+"""Transactions: a request or a batch of reports is stored completely, or not at all."""
