@@ -1,12 +1,12 @@
-"""Stops the master of a home, or all of its processes, also if the master is not running.
+"""Stops the master of a home, or all processes of the home, also if no master is running.
 
-    orderly    the master kills running trials, stores how they ended, and dismisses the agent; if
-               an agent has no master, one is started for that
-    forced     agent, TensorBoards and processes of runs that are left are terminated and killed
+    orderly    the master kills running trials, stores how they ended, and ends the agent; if an
+               agent has no master, one is started for this
+    forced     the remaining agent, TensorBoards and processes of runs are terminated and killed
 
 Processes are identified as in host/processes.py (decision 17): those that hold a lock of the home,
-those that belong to its folder of runs, and our programs whose working folder is that of its data:
-of a home whose files were removed, only these are found.
+those that belong to its folder of runs, and our programs whose working folder is the home's data
+folder. If the files of a home were removed, only the last ones are found.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from det_jupyter.errors import DetError, MasterUnreachable
 _CONNECT_S = 5.0  # how long an agent takes to connect: it retries at least once a second
 _AGENT_S = 10.0  # how long an agent may take to end its ranks
 _POLL_S = 0.02
-_MOST_MASTERS = 5  # other programs may start a master while everything is stopped
+_MOST_MASTERS = 5  # most masters that are stopped: other programs may start one meanwhile
 
 
 def end_master(*, everything: bool = False) -> MasterInfo | None:
-    """Stop the master, of whatever version it is; return what its file said, None if none runs.
+    """Stop the master, of any version; return the content of its file, None if none runs.
 
     Args:
-        everything: Also kill what runs, and end the agents.
+        everything: Also kill running trials, and end the agents.
 
     Raises:
-        DetError: It does not exit, or does not respond.
+        DetError: The master does not exit, or does not respond.
     """
     info = _wait_for_master()
     if info is None:
@@ -62,7 +62,7 @@ def end_master(*, everything: bool = False) -> MasterInfo | None:
         with closing(Session(info)) as session:
             session.post("/master/stop", {"everything": everything})
     except MasterUnreachable:
-        if _is_running(info):  # otherwise the master has exited meanwhile
+        if _is_running(info):  # else the master has exited meanwhile
             raise
     with waiting_for("the det_jupyter master, which is ending") as still:
         while _is_running(info):
@@ -74,7 +74,7 @@ def end_everything() -> list[str]:
     """End all processes of this home; return a description of each kind that was ended.
 
     Raises:
-        DetError: Some process does not end.
+        DetError: A process does not end.
     """
     ended = []
     for _ in range(_MOST_MASTERS):
@@ -109,10 +109,10 @@ def _is_running(info: MasterInfo) -> bool:
 
 
 def _find_master_for_agent() -> bool:
-    """Start a master for an agent that has none, so that its trials are ended in order.
+    """Start a master for an agent without one, so that the agent's trials are ended in order.
 
     Returns:
-        Whether the agent can be ended by it; False also if no agent runs.
+        Whether this master can end the agent; False also if no agent runs.
     """
     agent = holder_of(paths.agent_lock())
     if not _is_agent_running() or (agent is not None and agent.is_frozen):
@@ -136,10 +136,10 @@ def _is_agent_running() -> bool:
 
 
 def _force_end() -> list[str]:
-    """Terminate or kill agent, ranks and TensorBoards; return those that were running.
+    """Terminate or kill agent, ranks and TensorBoards; return descriptions of those that ran.
 
     Raises:
-        DetError: Some of them do not end.
+        DetError: A process does not end.
     """
     ended: list[str] = []
     left: list[str] = []
@@ -147,16 +147,17 @@ def _force_end() -> list[str]:
         its_ended, its_left = make().end_all(_AGENT_S)
         ended += its_ended
         left += its_left
-    for name, process in programs_of(paths.data_dir()):  # without their locks
-        if name != "fork server" or process.is_alive:  # it ends with its agent
+    for name, process in programs_of(paths.data_dir()):  # programs that hold no lock
+        if name != "fork server" or process.is_alive:  # a fork server ends with its agent
             (ended if process.end(_AGENT_S) else left).append(f"the {name} (pid {process.pid})")
-    if not left:  # an agent that is left maps files of runs, and would be killed as one of them
+    # An agent that still runs maps files of runs, and would be killed as a process of a run.
+    if not left:
         killed, survivors = kill_processes_below(runs_root(paths.data_dir()))
         ended += ["ranks without an agent"] * bool(killed)
         left += [f"a process of a run (pid {pid})" for pid in survivors]
     for board in running_boards():
         (ended if board.end() else left).append(f"TensorBoard {board.id} (pid {board.pid})")
-    for process in boards_of(paths.data_dir()):  # whose files were removed
+    for process in boards_of(paths.data_dir()):  # TensorBoards whose files were removed
         (ended if process.end(_AGENT_S) else left).append(f"TensorBoard (pid {process.pid})")
     if left:
         raise DetError(
@@ -168,7 +169,7 @@ def _force_end() -> list[str]:
 
 
 def find_agent_without_master() -> tuple[int, list[GangPlan]] | None:
-    """Return pid and gangs of the agent, None if none runs; to be called when no master runs.
+    """Return pid and gangs of the agent, None if none runs. Call it when no master runs.
 
     The pid is 0 if the agent's version does not write it into the lock.
     """
@@ -179,7 +180,7 @@ def find_agent_without_master() -> tuple[int, list[GangPlan]] | None:
 
 
 def find_processes_without_agent() -> list[int]:
-    """Return the pids of what runs without an agent that can be asked; [] while one runs."""
+    """Return the pids of runs whose agent has ended; [] while an agent runs."""
     if _is_agent_running():
         return []
     programs = (process.pid for _, process in programs_of(paths.data_dir()))

@@ -1,4 +1,4 @@
-"""Checks the connections of agents on other computers, and says what is wrong with them."""
+"""Checks the connections of agents on other computers, and describes problems with them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from det_jupyter.master.service.service import Service
 logger = logging.getLogger(__name__)
 
 _ANSWER_S = 25.0
-_FOLDER_S = 5.0  # how long a folder may take to answer; one on a network may never
-_MOST_AHEAD_S = 1.0  # the difference of clocks that is worth mending
-_SLOW_BYTES_PER_S = 10e6  # of checkpoints: 1 GB takes 100 s
-_SLOW_PEER_BYTES_PER_S = 50e6  # of gradients; 1 Gbit/s is more
-_SENT_BYTES = 64 * 2**20  # to each other agent at most
-_PEER_S = 3.0  # for each other agent
-_CUTS_S = 10.0  # pause between two examinations of two agents that do not reach each other
+_FOLDER_S = 5.0  # time for a folder to answer; one on a network may never answer
+_MOST_AHEAD_S = 1.0  # greatest difference of clocks that is not a problem
+_SLOW_BYTES_PER_S = 10e6  # slower transfers of checkpoints are a problem: 1 GB takes 100 s
+_SLOW_PEER_BYTES_PER_S = 50e6  # slower transfers of gradients are a problem; 1 Gbit/s is faster
+_SENT_BYTES = 64 * 2**20  # most bytes sent to each other agent
+_PEER_S = 3.0  # time for the transfer to each other agent
+_CUTS_S = 10.0  # pause between two examinations of a pair of agents that cannot reach each other
 _CUTS_POLL_S = 1.0
 _PREFIX = ".det-probe-"
 
@@ -44,7 +44,7 @@ class ConnectionChecks:
 
     Args:
         service: Has the agents.
-        access: Has the certificate of connections between agents.
+        access: Has the certificate for connections between agents.
     """
 
     def __init__(self, service: Service, access: AgentAccess) -> None:
@@ -53,10 +53,10 @@ class ConnectionChecks:
         self._answers: dict[tuple[str, str], asyncio.Future[ConnectionsChecked]] = {}
 
     def take(self, agent_id: str, check_id: str, checked: ConnectionsChecked) -> None:
-        """Take what an agent has measured.
+        """Store the measurements of an agent.
 
         Raises:
-            NotFound: This is not waited for.
+            NotFound: No check waits for them.
         """
         answer = self._answers.get((agent_id, check_id))
         if answer is None or answer.done():
@@ -67,10 +67,10 @@ class ConnectionChecks:
         """Check all agents on other computers.
 
         Args:
-            folder: A folder that they should have in common with this computer; "": none.
+            folder: A folder that they should share with this computer; "": none.
 
         Raises:
-            DetError: Nothing can be written in the folder here, or there is no certificate.
+            DetError: The folder cannot be written on this computer, or there is no certificate.
             OSError: The certificate cannot be read.
         """
         state, links = self._service.machine.state, self._service.links
@@ -95,7 +95,7 @@ class ConnectionChecks:
     def _absences(self, connected: Sequence[str]) -> list[str]:
         """Return a sentence for each agent that may connect and is not connected.
 
-        Nodes of clusters have agents only while they are given out.
+        Agents on nodes of clusters are left out if they have never registered.
         """
         agents, access = self._service.machine.state.agents, self._access
         why = (
@@ -111,7 +111,7 @@ class ConnectionChecks:
     async def _measure(
         self, names: Sequence[str], num_bytes: int, folder: str = ""
     ) -> dict[str, ConnectionsChecked]:
-        """Have agents measure their connections; return the answers that come, by agent."""
+        """Request agents to measure their connections; return the answers by agent."""
         check_id = uuid.uuid4().hex
         link = link_between(names, check_id, self._service.machine.state, self._access)
         loop = asyncio.get_running_loop()
@@ -133,9 +133,9 @@ class ConnectionChecks:
                 answer.cancel()
 
     async def keep_cuts_current(self) -> None:
-        """Find out again and again which agents reach each other again; runs until cancelled.
+        """Examine repeatedly which separated agents can reach each other again, until cancelled.
 
-        An agent takes part in one examination at a time, so a slow one delays only its own.
+        An agent takes part in one examination at a time, so a slow one delays only its own pairs.
         """
         examining: dict[Pair, asyncio.Task[None]] = {}
         ended_at: dict[Pair, float] = {}
@@ -157,7 +157,7 @@ class ConnectionChecks:
                 task.cancel()
 
     async def _examine(self, pair: Sequence[str]) -> None:
-        """Have two agents that could not reach each other try it again."""
+        """Let two agents that could not reach each other try again."""
         links = self._service.links
         try:
             if all(links.is_connected(name) for name in pair):
@@ -172,10 +172,10 @@ class ConnectionChecks:
 
 @asynccontextmanager
 async def _probe_in(folder: str) -> AsyncIterator[str]:
-    """Make a file in a folder, removed after the block, and yield its path; "": no folder.
+    """Create a file in a folder, removed after the block, and yield its path; "": no folder.
 
     Raises:
-        DetError: That is not possible, or the folder does not answer.
+        DetError: The file cannot be created, or the folder does not answer.
     """
     if not folder:
         yield ""
@@ -200,11 +200,11 @@ async def _probe_in(folder: str) -> AsyncIterator[str]:
 
 
 def find_problems(checks: Sequence[AgentCheck], folder: str) -> list[str]:
-    """Return what is wrong, in sentences, the most important first.
+    """Return sentences on the problems, the most important first.
 
     Args:
-        checks: What was found.
-        folder: The folder that they should have in common.
+        checks: The results of the checks.
+        folder: The folder that the agents should share with this computer.
     """
     silent, closed, unshared, others = [], [], [], []
     known = {check.agent for check in checks}
@@ -217,7 +217,7 @@ def find_problems(checks: Sequence[AgentCheck], folder: str) -> list[str]:
             f"{cut.sentence}. If a firewall closes ports between the two, open them; a trial "
             "cannot span both"
             for cut in found.closed
-            if cut.to_agent in known  # it may have left meanwhile
+            if cut.to_agent in known  # the agent may have left meanwhile
         ]
         if not found.has_folder:
             unshared.append(

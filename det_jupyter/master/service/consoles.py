@@ -1,13 +1,13 @@
 """Unix sockets and connection files on this computer for kernels of ranks on other computers.
 
-    the agent sends a rank's kernel      five sockets and the connection file are made
+    the agent sends a rank's kernel      five sockets and the connection file are created
     a program connects to a socket       a tunnel (tunnels.py)
     the run is over, or its agent is     both are removed. A connected agent sends its kernels
     not connected                        again; the paths stay the same
 
-So the connection file exists while the rank can be reached, and is used like one of a rank on this
-computer. It has the path in the rank's view (`console_file`). The sockets are in a folder that the
-next master uses too: programs that are attached then reach the rank again.
+So the connection file exists while the rank can be reached, and is used like the file of a rank on
+this computer. It has the path in the rank's view (`console_file`). The sockets are in a folder
+that the next master uses too, so that attached programs then reach the rank again.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class _Console:
     """The sockets and the file of one rank."""
 
     agent_id: str
-    link: AgentLink  # by which the agent has sent the kernel
+    link: AgentLink  # link of the agent that has sent the kernel
     kernel: RankKernel
-    prefix: str  # of the paths of the sockets
+    prefix: str  # prefix of the sockets' paths
     file: Path
     servers: list[asyncio.Server] = field(default_factory=list)
 
@@ -63,15 +63,15 @@ class Consoles:
         self.tunnels = Tunnels()
         self._service = service
         self._consoles: dict[Place, _Console] = {}
-        self._runs: set[str] = set()  # those with a folder
+        self._runs: set[str] = set()  # allocations that have a folder
         self._changing = asyncio.Lock()
         self._note = paths.runtime_dir() / "master.sockets"
 
     async def open(self, agent_id: str, session: str, kernel: RankKernel) -> None:
-        """Make the sockets and the connection file for a kernel. Idempotent.
+        """Create the sockets and the connection file for a kernel. Idempotent.
 
         Raises:
-            Conflict: The session is not that of the registered agent process.
+            Conflict: The session does not belong to the registered agent process.
             NotFound: The rank does not run on this agent.
         """
         link = self._service.links.get(agent_id, session)
@@ -88,7 +88,7 @@ class Consoles:
                 self._close(place)
             try:
                 await self._open(place, agent_id, link, kernel)
-            except (OSError, DetError) as error:  # no file can be opened, or a disk is full
+            except (OSError, DetError) as error:  # too many open files, or a full disk
                 logger.warning("run %s: rank %d has no console: %s", *place, error)
 
     def _check_place(self, agent_id: str, kernel: RankKernel) -> None:
@@ -117,7 +117,7 @@ class Consoles:
                 serve = partial(self._carry, console, number)
                 listener = _bind(socket_path(console.prefix, number))
                 console.servers.append(await asyncio.start_unix_server(serve, sock=listener))
-            # Last, because the file shows that the kernel can be reached.
+            # This is last, because the file shows that the kernel can be reached.
             write_connection_file(console.file, prefix=console.prefix, key=kernel.key)
         except (OSError, DetError):
             self._close(place)
@@ -179,7 +179,7 @@ class Consoles:
             socket_path(console.prefix, number).unlink(missing_ok=True)
 
     def _remove_leftovers(self) -> None:
-        """Remove what a master that was killed has left."""
+        """Remove the files that a killed master has left."""
         for file in paths.consoles_dir().glob("*.json"):
             file.unlink(missing_ok=True)
         if self._note.exists():
@@ -193,7 +193,7 @@ class Consoles:
             self._runs.remove(run)
 
     async def close(self) -> None:
-        """End all tunnels, and remove sockets and files; folders stay while runs go on."""
+        """End all tunnels, and remove sockets and files; the folders of active runs stay."""
         async with self._changing:
             for place in list(self._consoles):
                 self._close(place)
@@ -203,7 +203,7 @@ class Consoles:
 
 
 def _bind(path: Path) -> socket.socket:
-    """Return a listening unix socket at this path, in the place of a former one."""
+    """Return a listening unix socket at this path; a former socket there is replaced."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:

@@ -37,8 +37,8 @@ from det_jupyter.master.views.pool_views import (
 from det_jupyter.master.views.wait_reasons import WaitReasons
 
 _USER = psutil.Process().username()
-_FEW = 200  # rows of a list, or trials; for more, the progress of all trials is read at once
-_EXPLAINED = 16  # waiting trials that get a reason of their own in an answer: each takes time
+_FEW = 200  # for longer lists, or more trials, the progress of all trials is read at once
+_EXPLAINED = 16  # most waiting trials with a reason of their own in an answer, as each takes time
 
 
 class Views:
@@ -48,9 +48,9 @@ class Views:
         machine: Has the state.
         store: Has the rows.
         clock: Returns the present time, UTC seconds.
-        has_link: Whether an agent has a link to the master now. The state has that it is away
-            about a second later; the reader knows no more.
-        recent_s: How long reasons are used again while no event comes: many documents have
+        has_link: Returns whether an agent has a link to the master now. The state shows about a
+            second later that an agent is away; the reader uses only the state.
+        recent_s: Seconds for which reasons are reused while there is no event: many documents show
             the same front of a queue, and each reason takes milliseconds.
     """
 
@@ -67,7 +67,7 @@ class Views:
         self._clock = clock
         self._has_link = has_link
         self._recent_s = recent_s
-        self._recent: dict[int, Reason] = {}  # by trial; made at this event and time:
+        self._recent: dict[int, Reason] = {}  # by trial; computed at the following event and time
         self._recent_seq, self._recent_at = -1, 0.0
 
     def experiment(
@@ -81,8 +81,8 @@ class Views:
 
         Args:
             experiment_id: Its number.
-            known: Views of trials, which are not made again if the trials are over.
-            changed: Trials whose views are made again all the same.
+            known: Earlier views of trials, which are reused for trials that are over.
+            changed: Trials whose views are not reused.
         """
         experiment = self._machine.state.experiment(experiment_id)
         is_small = len(experiment.trial_ids) <= _FEW or bool(known)
@@ -131,7 +131,7 @@ class Views:
         return self.reasons(1).of(self._machine.state.trial(trial_id))
 
     def reasons(self, most: int, progress: Progress | None = None) -> WaitReasons:
-        """Return the reasons of waiting trials; the first `most` trials get one of their own."""
+        """Return the reasons of waiting trials; only the first `most` trials have their own."""
         seq, now = self._machine.state.seq, self._clock()
         if seq != self._recent_seq or not 0 <= now - self._recent_at < self._recent_s:
             self._recent, self._recent_seq, self._recent_at = {}, seq, now

@@ -1,12 +1,12 @@
-"""The disks that are written to: how full they are, and when they will be full.
+"""The disks that are written to: their free space, and when they will be full.
 
     data          the master's data folder
     checkpoints   folders of the storages of unfinished experiments
-    agents        what agents on other computers have reported
+    agents        the reports of agents on other computers
 
-The rate is that of the free space in the last ten minutes, whatever has written. A disk is "low"
-if it will be full within two hours, or has less than four floors; "full" if writers wait, until
-there is room for them to go on.
+The rate is the change of the free space in the last ten minutes, by any program. A disk is "low"
+if it will be full within two hours, or has less than four floors. It is "full" if writers wait,
+until they can continue.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from det_jupyter.contract.messages import CheckpointView, DiskReading, DiskStatu
 from det_jupyter.contract.messages.disks import DiskState
 
 WINDOW_S = 600.0
-_LEAST_S = 60.0  # shorter observations give no rate
+_LEAST_S = 60.0  # no rate is computed from a shorter time
 _SOON_S = 7200.0
 _LOW_FLOORS = 4
-_FORGET_S = 60.0  # what an agent has reported is used so long
+_FORGET_S = 60.0  # an agent's report is used for this time
 
 
 @dataclass(slots=True)
@@ -74,14 +74,14 @@ class _Disk:
 
 
 class Disks:
-    """What is known of the disks. Kept in memory: it is read again every few seconds."""
+    """The known disks. Kept in memory, as they are read again every few seconds."""
 
     def __init__(self) -> None:
         self._disks: dict[tuple[str, str], _Disk] = {}  # by agent and folder
         self._writes: dict[tuple[str, str], dict[int, int]] = {}
 
     def add_own(self, at: float, readings: Sequence[DiskReading]) -> None:
-        """Set the readings of this computer's disks; the others are removed."""
+        """Set the readings of this computer's disks; its other disks are removed."""
         folders = {reading.folder for reading in readings}
         for key in [key for key in self._disks if not key[0] and key[1] not in folders]:
             del self._disks[key]
@@ -89,7 +89,7 @@ class Disks:
             self._disk("", reading).add(at, reading)
 
     def add_of_agent(self, agent_id: str, at: float, readings: Iterable[DiskReading]) -> None:
-        """Add what an agent on another computer has read."""
+        """Add the readings of an agent on another computer."""
         for reading in readings:
             self._disk(agent_id, reading).add(at, reading)
 
@@ -99,11 +99,11 @@ class Disks:
         )
 
     def set_writes(self, writes: Mapping[str, Mapping[int, int]]) -> None:
-        """Set what experiments have written in the last ten minutes, by folder here."""
+        """Set the bytes that experiments have written in the last ten minutes, by folder here."""
         self._writes = {("", folder): dict(by) for folder, by in writes.items()}
 
     def is_full(self, folder: str) -> bool:
-        """Return whether writers wait for room on the disk of this folder on this computer."""
+        """Return whether writers wait for space on the disk of this folder on this computer."""
         disk = self._disks.get(("", folder))
         return disk is not None and disk.is_full
 
@@ -116,14 +116,14 @@ class Disks:
         ]
 
     def warnings(self, now: float) -> list[DiskStatus]:
-        """Return the disks that are full, or soon will be."""
+        """Return the disks that are full, or will soon be full."""
         return [status for status in self.statuses(now) if status.state != "ok"]
 
 
 def disks_of(rooms: Mapping[str, Room | None]) -> list[DiskReading]:
-    """Return the disks of folders on this computer: each disk once, by its first folder.
+    """Return the disks of folders on this computer: each disk once, named by its first folder.
 
-    Those that do not report their size are left out.
+    Disks that do not report their size are left out.
     """
     found: dict[int, DiskReading] = {}
     for folder, room in rooms.items():
@@ -139,7 +139,7 @@ def disks_of(rooms: Mapping[str, Room | None]) -> list[DiskReading]:
 
 
 def recent_writes(checkpoints: Iterable[CheckpointView], now: float) -> dict[int, int]:
-    """Return the bytes of the checkpoints of the last ten minutes, by experiment."""
+    """Return the bytes of checkpoints saved in the last ten minutes, by experiment."""
     writes: dict[int, int] = {}
     for one in checkpoints:
         if one.created_at > now - WINDOW_S and one.state == "COMPLETED":

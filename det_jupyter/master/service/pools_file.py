@@ -1,8 +1,8 @@
 """Reads and writes `pools.yaml` in the data folder.
 
-It is read when the master starts, so an edit takes effect after a restart. Pools that are set
-through the master are written to it. A file that is not valid changes nothing; its problems are in
-the log and in `status`.
+It is read when the master starts, so an edit takes effect after a restart. Pools that are set by
+requests are written to it. A file that is not valid has no effect; its problems are in the log and
+in `status`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_pools() -> PoolsFile | None:
     """Return the content of the file; None if it does not exist.
 
     Raises:
-        ConfigError: Has all problems of the file.
+        ConfigError: The file has problems; the error has all of them.
     """
     path = paths.pools_file()
     if not path.exists():
@@ -40,14 +40,14 @@ def read_pools() -> PoolsFile | None:
 
 
 def write_pools(pools: list[dict[str, Any]], before: PoolsFile | None) -> None:
-    """Write these pools to the file; the rest stays as it is in its content `before`."""
+    """Write these pools to the file; the rest is kept as in its content `before`."""
     _write(pools, before, before.clusters if before else [])
 
 
 def write_clusters(
     pools: list[dict[str, Any]], clusters: Sequence[ClusterConfig], before: PoolsFile | None
 ) -> None:
-    """Write these pools and clusters to the file; the rest stays as in its content `before`."""
+    """Write these pools and clusters to the file; the rest is kept as in its content `before`."""
     _write(pools, before, clusters)
 
 

@@ -86,7 +86,7 @@ class Service:
     """The master without its HTTP interface; it starts from the stored state.
 
     Raises:
-        DetError: A file about agents of other computers is damaged.
+        DetError: A file with data of agents on other computers is damaged.
     """
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
@@ -102,7 +102,7 @@ class Service:
         self.disks = Disks()
         self.views = Views(self.machine, store, clock, self.links.is_connected)
         self.is_leaving = False  # refuses further experiments
-        self.default_storage = ""  # folder that replaces one which cannot be written to
+        self.default_storage = ""  # folder that replaces a storage that cannot be used
         self.reserve = Reserve(store.path.parent)
         self.admission = AgentAdmission(self.machine, self.links)
         self.engine_problem = ""  # why no agent of this computer can be started
@@ -110,14 +110,15 @@ class Service:
         self.reader_problem = ""  # why no reader can be started
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
         self._agent_clocks: defaultdict[str, AgentClock] = defaultdict(AgentClock)
-        self._agent_problems: dict[str, list[str]] = {}  # with options and variables, by agent
+        # By agent: problems of its options and variables.
+        self._agent_problems: dict[str, list[str]] = {}
         self._clock = clock
         self._matcher = Matcher()
         self._run_verdicts = RunVerdicts()
         self._end_unreadable_experiments()
 
     def _end_unreadable_experiments(self) -> None:
-        """End experiments that this version cannot read: each of their events would fail."""
+        """End experiments that this version cannot parse, as each of their events would fail."""
         with self._transaction() as transaction:
             for experiment in self.machine.state.unfinished_experiments():
                 try:
@@ -137,7 +138,7 @@ class Service:
         """Handle a user's request: commit it, then carry out the commands.
 
         Raises:
-            DetError: It is refused, or the machine failed at it; nothing has changed.
+            DetError: The request is refused, or the machine has failed at it; nothing has changed.
         """
         transaction = self._with_reserve(lambda transaction: transaction.request(request))
         self._act(transaction)
@@ -152,9 +153,9 @@ class Service:
             return store_imported(transaction, trial_id, part)
 
     def store_facts(self) -> None:
-        """Store what is known of clusters and disks, and announce it if it has changed.
+        """Store the facts about clusters and disks, and announce them if they have changed.
 
-        An error is logged: this is called again after some seconds.
+        Errors are logged, as this is called again after some seconds.
         """
         facts = Facts(
             cluster_notes={name: note for name, note in self.nodes.notes.items() if note},
@@ -178,7 +179,7 @@ class Service:
     def _with_reserve(self, handle: Callable[[Transaction], object]) -> Transaction:
         """Return the transaction in which `handle` was called.
 
-        If the disk is full, the reserve is given back, and it is tried again.
+        If the disk is full, the reserve is removed, and the transaction is repeated.
         """
         try:
             with self._transaction() as transaction:
@@ -251,13 +252,14 @@ class Service:
             storage=self.default_storage,
         )
         capsule = request.capsule
-        if request.parent_id is not None:  # a fork uses its parent's, which views shorten
+        if request.parent_id is not None:  # a fork uses its parent's capsule, which views shorten
             capsule = self.machine.state.experiment(request.parent_id).capsule
         await self.check_services(config, capsule)
         await check_patterns(config)
         await check_sampler(config)
         await self.wait_for_first_agent()
-        if (known := self.submitted(request.key)) is not None:  # sent twice, and both have waited
+        # The request was sent twice, and both have waited.
+        if (known := self.submitted(request.key)) is not None:
             return known
         if self.is_leaving:
             raise MasterUnreachable("the master is stopping; submit again in a moment")
@@ -271,15 +273,15 @@ class Service:
         """Check that an experiment's alerts and trackers can be reached, as far as is known here.
 
         Raises:
-            ConfigError: The problems of all of them.
+            ConfigError: Some cannot be reached; the error has all problems.
         """
         if problems := await find_problems(self.store.addresses, config, capsule.environment):
             raise ConfigError(problems)
 
     async def wait_for_first_agent(self) -> None:
-        """Wait until an agent has registered its slots, since the master started; not for long.
+        """Wait for a short time until the first agent has registered its slots with this master.
 
-        Before that, there are no slots to compare the size of a trial with.
+        Without slots, the size of a trial cannot be checked.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_FIRST_AGENT_S):
@@ -294,7 +296,7 @@ class Service:
         """Return a template.
 
         Raises:
-            NotFound: There is none of this name; the message lists the others.
+            NotFound: There is no template of this name; the message lists the others.
         """
         template = self.store.template(name)
         if template is None:
@@ -315,16 +317,16 @@ class Service:
         """Register an agent; return how many bytes of its runs' files are stored.
 
         Args:
-            agent_id: Its name.
-            registration: What it has sent.
-            is_remote: Whether it is on another computer, by the listener that it uses.
-            peer: The address that it has connected from; others reach it there, unless it has
-                sent another.
+            agent_id: The agent's name.
+            registration: The registration that it has sent.
+            is_remote: Whether it is on another computer, which the listener that it uses shows.
+            peer: The address that it has connected from, where other agents reach it unless it has
+                sent another address.
 
         Raises:
             ProtocolMismatch: The agent has another version, or another Python or torch.
-            Conflict: The master failed at the registration, or another process of this name may
-                still run trials.
+            Conflict: The master has failed at the registration, or another process of this name
+                may still run trials.
         """
         registration = self.admission.check(agent_id, registration, is_remote=is_remote)
         clock, now = self._agent_clocks[agent_id], self._clock()
@@ -357,14 +359,14 @@ class Service:
         offsets = self.store.offsets_of(allocation_id)
         found = self.machine.state.find_allocation(allocation_id)
         part = self.machine.state.part_on(found[1], agent_id) if found is not None else None
-        if part is None:  # the run is over: all that the agent sends is skipped
+        if part is None:  # the run is over: all chunks that the agent sends are skipped
             return offsets
         return {name: size for name, size in offsets.items() if rank_of(name) in part.ranks}
 
     def _node_of(self, agent_id: str) -> tuple[str, str]:
-        """Return an agent's cluster and node; "" if it is on none, or if the node is not known.
+        """Return an agent's cluster and node; "" if there is none, or if the node is not known.
 
-        After a start of the master, agents register before their cluster is connected.
+        When the master starts, agents register before their cluster is connected.
         """
         if (known := self.nodes.of_agents.get(agent_id)) is not None:
             return known.cluster, known.node_id
@@ -375,7 +377,7 @@ class Service:
         return self.access.cluster_of(agent_id), ""
 
     def clock_ahead_s(self, agent_id: str) -> float:
-        """Return how far the clock of an agent's computer is ahead of this one's."""
+        """Return the seconds by which the clock of an agent's computer is ahead of this one's."""
         return self._agent_clocks[agent_id].ahead_s
 
     def take_reports(self, agent_id: str, reports: AgentReports) -> Offsets:
@@ -389,7 +391,7 @@ class Service:
         for report in reports.reports:
             if isinstance(report, DisksSeen):
                 self.disks.add_of_agent(agent_id, self._clock(), report.disks)
-        if self.disks.is_full(str(self.store.path.parent)):  # what is left is for requests
+        if self.disks.is_full(str(self.store.path.parent)):  # the remaining space is for requests
             kept = [each for each in reports.reports if not isinstance(each, SystemSampled)]
             reports = reports.model_copy(update={"reports": kept})
         if not reports.reports:  # only a heartbeat
@@ -405,11 +407,11 @@ class Service:
         return self._store_reports(agent_id, reports, is_careful=True)
 
     def _store_reports(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
-        """Store a batch.
+        """Store a batch of reports.
 
         Args:
-            is_careful: Whether each report can be undone alone, which takes a third longer and is
-                seldom needed.
+            is_careful: Whether each report can be undone separately, which takes a third longer
+                and is seldom needed.
         """
         with self._transaction(is_careful=is_careful) as transaction:
             offsets = store_reports(
@@ -426,7 +428,7 @@ class Service:
 
     @property
     def problems(self) -> list[str]:
-        """Problems of files that users write, of agents, and of pools."""
+        """The problems of files that users write, of agents, and of pools."""
         of_agents = [line for lines in self._agent_problems.values() for line in lines]
         refused = self.admission.refusals_of_unknown()
         stuck = self.machine.queue.stuck
@@ -453,9 +455,9 @@ class Service:
     # the end
 
     def begin_to_leave(self) -> None:
-        """Refuse further experiments, also those whose submission waits for an agent."""
+        """Refuse further experiments, including submissions that wait for an agent."""
         self.is_leaving = True
-        self.links.registered.set()  # ends their wait
+        self.links.registered.set()  # wakes submissions that wait
 
     def end_streams(self) -> None:
         """End all streams, so that the server can close its connections."""
@@ -463,7 +465,7 @@ class Service:
         self.commits.close()
 
     def close(self) -> None:
-        """Store a snapshot, so that the next start needs to replay no events."""
+        """Store a snapshot, so that the next start does not have to replay events."""
         try:
             with self.store.transaction():
                 self.store.history.add_snapshot(self.machine.state.seq, self.machine.dump())

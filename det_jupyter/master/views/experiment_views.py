@@ -22,18 +22,19 @@ from det_jupyter.master.machine.model.state import Experiment, MachineState, Tri
 from det_jupyter.master.views.leaving_gangs import leaving_of
 from det_jupyter.searcher import ExitReason
 
-Sentence = Callable[[Trial], str | None]  # why a trial does not run; None if it runs or is over
-VerdictOf = Callable[[int], Verdict | None]  # the last verdict on a trial
+# Returns why a trial does not run; None if it runs or is over.
+Sentence = Callable[[Trial], str | None]
+VerdictOf = Callable[[int], Verdict | None]  # returns the last verdict on a trial
 
 
 class Progress(Protocol):
-    """Steps completed and fraction of the length by trial id; a mapping fits."""
+    """Steps completed and fraction of the length by trial id. A mapping satisfies this."""
 
     def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
         """Return a trial's progress, or `default` if none is stored."""
 
 
-_MOST_VERDICTS = 100  # newest trials whose verdicts are in an experiment's view, 1 kB each
+_MOST_VERDICTS = 100  # newest trials whose verdicts are in an experiment's view, at 1 kB each
 
 
 def experiment_view(
@@ -52,8 +53,8 @@ def experiment_view(
     Args:
         living: Its trials that are not over.
         sentence: Returns why a trial does not run.
-        trackers: Where it is sent, and how far it is.
-        known: Views of trials that are not made again, by id.
+        trackers: The trackers that it is sent to, with their progress.
+        known: Earlier views of trials that are reused, by id.
     """
     trials = state.trials_of(experiment)
     num_older = len(trials) - _MOST_VERDICTS
@@ -78,7 +79,7 @@ def experiment_view(
 
 
 def _message(experiment: Experiment) -> str:
-    """Return the experiment's message, with what was set aside of its events."""
+    """Return the experiment's message, with its events that were set aside."""
     num = experiment.num_set_aside
     if num == 0 or experiment.is_given_up:
         return experiment.message
@@ -92,15 +93,15 @@ def progress_of(
 ) -> float:
     """Return the progress of an experiment, from 0 to 1.
 
-    With rungs it is that of the search; without, running trials count by their own progress.
+    With rungs, this is the progress of the search. Without, running trials add their own progress.
     """
     search = experiment.search_view
     if experiment.state is State.COMPLETED:
         return 1.0
     if search is None or search.brackets:
         return experiment.search_progress
-    # The search counts a trial when it is over; until then its own progress counts. If a user has
-    # ended the search, only the progress of the trials counts.
+    # The search counts a trial when it is over; until then its own progress is added. If a user
+    # has ended the search, only the progress of the trials counts.
     is_ended, done = experiment.state.is_terminal, experiment.search_progress
     counted = state.trials_of(experiment) if is_ended else living
     started = sum(progress.get(trial.id, (0, 0.0))[1] for trial in counted)

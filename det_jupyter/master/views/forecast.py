@@ -1,6 +1,6 @@
 """Predicts what a search would train and how long that takes, from earlier trials. Pure.
 
-    points of a trial   (time, amount trained) at its validations, or at its reports of metrics
+    points of a trial   (time, amount of training) at its validations, or at its reports of metrics
     pace                seconds per unit between neighbouring points
 
 Between two points a trial may have rested, waited or been restarted, which is not training: pairs
@@ -40,7 +40,7 @@ def measured_pace(records: Records, unit: str) -> float | None:
 
     Args:
         records: Trial and record, in the order in which they were written.
-        unit: batches, records, epochs or the name of a metric that the validations report.
+        unit: batches, records, epochs, or the name of a metric that validations report.
     """
     points: dict[tuple[int, str], list[Point]] = {}
     for trial_id, record in records:
@@ -127,7 +127,7 @@ class PaceFinder:
 
     @property
     def why_none(self) -> str:
-        """What is missing for a pace, and how it can be given."""
+        """Why there is no pace, and how the user can give one."""
         if self._seconds_per_batch is None:
             return f"no trial of {self._entrypoint} has trained here yet; give --seconds-per-batch"
         if self._unit in ("epochs", "records"):
@@ -162,7 +162,7 @@ def preview_view(
     slots: int,
     places: int,
 ) -> PreviewView:
-    """Return the view of what a search would train, with its duration if there is a pace.
+    """Return the preview of a search as a view, with its duration if there is a pace.
 
     Args:
         slots: Number of slots.

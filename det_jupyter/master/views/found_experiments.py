@@ -1,7 +1,7 @@
 """Finds the experiments that match a user's query, and makes rows of them. Pure.
 
-Of all experiments only the fields in the query are read, and rows are made only up to the limit: a
-list of 50 takes the same time whatever the other 10,000 contain.
+Only the fields in the query are read of all experiments, and rows are made only up to the limit.
+So the time for a list of 50 does not depend on the contents of 10,000 others.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _matcher(pattern: str, *, is_path: bool = False) -> Callable[[str], bool]:
         is_path: Whether the pattern may also match the end of a path.
     """
     begin = "(?:.*/)?" if is_path else ""
-    literal = pattern.replace("[", "[[]")  # names such as "lr [0.1]" are no sets of characters
+    literal = pattern.replace("[", "[[]")  # names such as "lr [0.1]" are not sets of characters
     compiled = re.compile(f"{begin}{translate(literal)}", re.IGNORECASE | re.DOTALL)
     return lambda text: compiled.match(text) is not None
 
@@ -166,9 +166,9 @@ def _row(
 
 
 def _alarm(living: Iterable[Trial], *, is_single: bool) -> Alarm:
-    """Return the alarm of an experiment: the first of its trials that does not train, or diverged.
+    """Return the alarm of an experiment, for its first trial that does not train or has diverged.
 
-    In a search a divergence is none: only the worst trial may diverge.
+    In a search a divergence is no alarm, as bad hyperparameters may cause it.
     """
     alarms = [
         alarm_of(

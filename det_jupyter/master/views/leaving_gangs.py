@@ -1,4 +1,4 @@
-"""Makes the view of a gang that leaves: which ranks it waits for, and what happens when. Pure."""
+"""Makes the view of a gang that leaves: the ranks that it waits for, and what follows. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def leaving_of(state: MachineState, trial: Trial, steps_completed: int) -> Leavi
         saving_since=allocation.saving_since,
         hang=allocation.hang,
         saved_at=saved,
-        # Progress of the last moments may not be reported yet.
+        # The newest progress may not be reported yet.
         num_unsaved=max(0, steps_completed - (saved or 0), (batch or 0) - (saved or 0)),
     )
 
@@ -67,7 +67,7 @@ def _what_follows(trial: Trial) -> After:
 
 
 def _behind(allocation: Allocation) -> tuple[list[int], int | None, float]:
-    """Return the ranks that have come least far, their batch, and since when."""
+    """Return the ranks that are farthest behind, their batch, and since when they are in it."""
     places = allocation.places
     if not places:
         return [], None, 0.0

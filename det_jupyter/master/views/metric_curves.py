@@ -25,7 +25,7 @@ from det_jupyter.contract.messages.curves import (
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.views.series_tables import Numbers, Table
 
-_NOT_KNOWN = 0  # the run of records that were stored without
+_NOT_KNOWN = 0  # the run of records that were stored without a run
 
 
 class Points:
@@ -33,7 +33,7 @@ class Points:
 
     def __init__(self) -> None:
         self._values = array("d")  # NaN where the value is not finite
-        # First step, number of points, time, and the run.
+        # For each record: first step, number of points, time, and run.
         self._records: list[tuple[int, int, float, int]] = []
 
     def add(self, first: int, values: list[Any], at: float, run: int = _NOT_KNOWN) -> None:
@@ -42,15 +42,15 @@ class Points:
         self._records.append((first, len(values), at, run))
 
     def to_arrays(self, *, repeats: bool = False) -> Arrays:
-        """Return the points by step; of those of one step the one that was reported last.
+        """Return the points by step; of several points at one step, the last reported one.
 
         Args:
-            repeats: Return all of them in the order of reports, but once what a later run has
-                reported again: it begins with the step of its checkpoint.
+            repeats: Return all points of a step, in the order of reports. A value that a later run
+                has reported again is returned once: a run repeats the steps after its checkpoint.
         """
         first, num, at, run = np.array(self._records, dtype=float).reshape(-1, 4).T
         counts = num.astype(np.int64)
-        begins = np.cumsum(counts) - counts  # the place of each record's first point
+        begins = np.cumsum(counts) - counts  # index of each record's first point
         steps = np.arange(len(self._values)) + np.repeat(first.astype(np.int64) - begins, counts)
         points = Arrays(steps, np.array(self._values), np.repeat(at, counts))
         if np.all(np.diff(steps) > 0):  # the usual case
@@ -73,20 +73,20 @@ class Arrays:
     times: Numbers
 
     def at(self, places: NDArray[np.int64]) -> Arrays:
-        """Return the points at these places."""
+        """Return the points at these indices."""
         return Arrays(self.steps[places], self.values[places], self.times[places])
 
 
 def _last_reports(points: Arrays, runs: Numbers, others: NDArray[np.int64]) -> list[int]:
-    """Return the places of points among `others` that no later run has reported again.
+    """Return the indices in `others` of points that no later run has reported again.
 
-    A run that reports a value twice means both; of those whose run is not known, that is equal
-    values may be the same.
+    If one run reports several values at a step, all of them count. Among points whose run is not
+    known, equal values count once.
 
     Args:
-        points: By step, and those of one step in the order of reports.
+        points: The points by step; points at one step are in the order of reports.
         runs: The run of each point.
-        others: The places of all points but the last one of each step.
+        others: The indices of all points except the last one of each step.
     """
     nth: Counter[tuple[int, float | None, float]] = Counter()
     last: dict[tuple[int, float | None, int], int] = {}
@@ -120,7 +120,7 @@ def gather(records: Iterable[tuple[int, dict[str, Any]]]) -> Gathered:
 
 
 class Gathered(NamedTuple):
-    """Points by curve, and steps per epoch of the curves whose records contain it."""
+    """Points by curve, and the steps per epoch of curves whose records contain them."""
 
     points: dict[CurveKey, Points]
     steps_per_epoch: dict[CurveKey, float]
@@ -135,9 +135,9 @@ def to_curves(
     """Yield every metric of every trial as a curve.
 
     Args:
-        max_points: Thin each curve to about this many points (to fewer if there are very many
-            curves); its extremes stay.
-        repeats: Return all different points of a step, and not the last one only.
+        max_points: Thin each curve to about this many points (fewer if there are very many
+            curves); its extremes are kept.
+        repeats: Return all different points of a step, not only the last one.
     """
     gathered = gather(records)
     if max_points is not None:
@@ -173,7 +173,7 @@ def _to_curve(
 
 
 def _extremes(values: Numbers) -> Iterator[int]:
-    """Yield what `curves.extremes` does, of an array, in a tenth of the time."""
+    """Yield the same indices as `curves.extremes`, of an array, in a tenth of the time."""
     lowest = int(values.argmin())  # the first NaN, if there is one
     yield lowest
     if not isnan(values[lowest]):
@@ -186,7 +186,7 @@ def _extremes(values: Numbers) -> Iterator[int]:
 def to_tables(
     records: Iterable[tuple[int, dict[str, Any]]], query: SeriesQuery
 ) -> list[tuple[str, Table]]:
-    """Return group and table of each of a trial's metrics that the query asks for."""
+    """Return group and table of each metric of a trial that the query requests."""
     points = gather(records).points
     return [
         (group, _to_table(name, points[trial_id, group, name].to_arrays()))

@@ -40,7 +40,7 @@ def cluster_view(
 ) -> ClusterView:
     """Return all pools with their queues, at most `limit` waiting trials of each.
 
-    The first waiting trials of `experiment_id` are added, wherever they are in the queues.
+    The first waiting trials of `experiment_id` are added, at any position in the queues.
     """
     entries = [
         entry
@@ -174,7 +174,7 @@ def job_entries(machine: Machine) -> list[JobEntry]:
     living = machine.state.unfinished_experiments()
     living.sort(key=lambda e: (machine.state.pool_of(e), e.priority, e.position, e.id))
     entries: list[JobEntry] = []
-    ahead: dict[str, int] = {}  # by pool: waiting jobs that are listed before
+    ahead: dict[str, int] = {}  # by pool: number of waiting jobs that are listed before
     for experiment in living:
         entry = _job_entry(machine, experiment, ahead)
         ahead[entry.pool] = ahead.get(entry.pool, 0) + (entry.num_waiting > 0)

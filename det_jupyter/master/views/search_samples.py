@@ -1,4 +1,4 @@
-"""What the importance of a search's hyperparameters is computed from. Pure."""
+"""The data from which the importance of a search's hyperparameters is computed. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Samples = tuple[dict[str, Any], str, Direction, list[tuple[dict[str, Any], float
 
 
 def samples_of(state: MachineState, experiment_id: int) -> Samples:
-    """Return the space, the metric and its direction, and the values of trials that are over.
+    """Return the space, the metric, its direction, and the samples of trials that are over.
 
     Raises:
         NotFound: There is no such experiment.

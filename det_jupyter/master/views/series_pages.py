@@ -23,7 +23,7 @@ from det_jupyter.contract.values.measures import (
 )
 from det_jupyter.master.views.series_tables import Numbers, Table, merged, per_unit
 
-_MIN_COLUMNS = 20  # rather than fewer, series are left out
+_MIN_COLUMNS = 20  # series are left out rather than drawn in fewer columns
 _ORDER = {name: place for place, name in enumerate((*SYSTEM, *PARTS))}
 _DIGITS = 6  # significant digits of a value in a picture
 
@@ -42,7 +42,7 @@ class Columns:
 
 
 def columns_of(xs: Sequence[Numbers], query: SeriesQuery, num: int) -> Columns:
-    """Return columns between the ends in the query, or else between those of the values."""
+    """Return columns between the ends in the query; without these, between the extremes."""
     low = min((float(x.min()) for x in xs if len(x)), default=0.0)
     high = max((float(x.max()) for x in xs if len(x)), default=0.0)
     low = low if query.since is None else query.since
@@ -77,7 +77,7 @@ def to_series(tables: Iterable[tuple[str, Table]], query: SeriesQuery) -> list[S
 
 
 def fitting(series: Sequence[Series], query: SeriesQuery) -> list[Series]:
-    """Return the first series, as many as the query has room for."""
+    """Return the first series, as many as the query allows."""
     used = accumulate(max(1, len(one.x)) for one in series)
     return [one for one, num in zip(series, used, strict=True) if num <= query.max_points]
 
@@ -118,10 +118,10 @@ def _of_source(
 
 
 def _without_remainders(drawn: Table) -> Table:
-    """Return timings without columns in which no batch ended, such as after the last one.
+    """Return timings without columns in which no batch has ended, such as after the last batch.
 
-    They have no time per batch. Kept are those of validations and checkpoints, which may be long,
-    and all of a trial whose batches are not timed.
+    Such columns have no time per batch. Columns of validations and checkpoints, which may be long,
+    are kept; so are all columns of a trial whose batches are not timed.
     """
     has_batches = drawn.get("", "batches") > 0
     is_apart = sum(drawn.get(part, "total") for part in ("validation", "checkpoint")) > 0
@@ -129,7 +129,7 @@ def _without_remainders(drawn: Table) -> Table:
 
 
 def _requested(table: Table, query: SeriesQuery) -> dict[str, Measure]:
-    """Return the requested names of a table; without a request, all but percentiles."""
+    """Return the requested names of a table; if none are requested, all but percentiles."""
     if query.of == "metrics":
         return {name: Measure(name) for name in table.names}
     # Names that users have defined come last.
@@ -190,7 +190,7 @@ def rounded(values: Numbers) -> list[float]:
 
 
 def superseded(table: Table, cuts: Sequence[int]) -> Table:
-    """Return a run's rows without those whose batches were trained again.
+    """Return a run's rows, without rows whose batches were trained again.
 
     Args:
         cuts: Steps after which the trial trained again.

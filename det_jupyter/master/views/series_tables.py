@@ -40,14 +40,15 @@ Numbers = NDArray[np.float64]
 
 _OF_INTERVAL = ("first", "batches", "samples", "seconds")
 _ABSENT = PartTimes(0, 0.0, 0.0, 0.0, 0.0)
-_EXTREMES = {"low": np.fmin, "first": np.fmin, "high": np.fmax, "max": np.fmax}  # others: sums
-_WIDE = {"num", "total", "first", "batches", "samples", "seconds"}  # packed as float64
+# Columns that are not sums.
+_EXTREMES = {"low": np.fmin, "first": np.fmin, "high": np.fmax, "max": np.fmax}
+_WIDE = {"num", "total", "first", "batches", "samples", "seconds"}  # columns packed as float64
 _HEADER = struct.Struct("<II")  # number of rows, bytes of the names
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows in any order: the UTC seconds at which each begins, and the columns."""
+    """Rows in any order: the UTC seconds at which each row begins, and the columns."""
 
     at: Numbers
     columns: dict[Column, Numbers]
@@ -63,7 +64,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The names of what was measured, in order of first appearance."""
+        """The names of the measured values, in order of first appearance."""
         return [name for name, statistic in self.columns if statistic == "total"]
 
     @property
@@ -102,7 +103,7 @@ def of_times(records: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _with_extremes(table: Table) -> Table:
-    """Add the columns low and high of rows that are not merged: their one value."""
+    """Add the columns low and high of rows that are not merged; both are the row's one value."""
     columns = dict(table.columns)
     for name in table.names:
         value = per_unit(table, name)
@@ -111,7 +112,7 @@ def _with_extremes(table: Table) -> Table:
 
 
 def per_unit(table: Table, name: str) -> Numbers:
-    """Return the mean of a name in each row: of its values, or of timings the time per batch."""
+    """Return the mean of a name in each row: of samples, or of timings the time per batch."""
     batches = np.maximum(table.get("", "batches"), 1.0)
     num = batches if table.is_of_times else table.get(name, "num")
     with np.errstate(invalid="ignore"):
@@ -119,7 +120,7 @@ def per_unit(table: Table, name: str) -> Numbers:
 
 
 def joined(tables: Iterable[Table]) -> Table:
-    """Return the rows of all tables, one after the other."""
+    """Return a table with the rows of all tables, one after the other."""
     parts = list(tables)
     columns = dict.fromkeys(column for table in parts for column in table.columns)
     is_of_times = any(table.is_of_times for table in parts)
@@ -161,7 +162,7 @@ def merged(table: Table, bins: NDArray[np.int64]) -> Table:
 
 
 def rolled_up(table: Table, step_s: float) -> Table:
-    """Merge the rows of each step of time."""
+    """Merge the rows within each `step_s` seconds."""
     return merged(table, np.floor(table.at / step_s).astype(np.int64))
 
 
@@ -176,8 +177,8 @@ def to_bytes(table: Table, *, is_measured: bool) -> bytes:
     names = json.dumps(kept).encode()
     arrays = [table.columns[column].astype(_type_of(column)) for column in kept]
     head = _HEADER.pack(len(table.at), len(names)) + names
-    # All first bytes of a column come first, then all second bytes: similar numbers share most of
-    # them, and equal bytes in a row compress well.
+    # The first bytes of a column's numbers come first, then the second bytes, and so on: similar
+    # numbers share most of them, and runs of equal bytes compress well.
     body = b"".join(
         array.view(np.uint8).reshape(len(array), array.itemsize).T.tobytes()
         for array in [table.at, *arrays]
@@ -186,7 +187,7 @@ def to_bytes(table: Table, *, is_measured: bool) -> bytes:
 
 
 def from_bytes(blob: bytes) -> Table:
-    """Return the table that `to_bytes` has packed, with low and high in any case.
+    """Return the table that `to_bytes` has packed; it always has low and high.
 
     Raises:
         ValueError: The bytes are damaged.

@@ -4,7 +4,7 @@ waits for slots     computed by scheduler/reasons/, from the facts that are coll
 waits for room      a disk is full; the trial has what it waits for (rules/full_disks.py)
 starts, leaves      the state itself
 rests               the search has not promoted it; searching.py has stored the reason
-is paused or over   the state itself, and what would change it
+is paused or over   the state itself, and requests that would change it
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class WaitReasons:
     Args:
         most: Number of waiting trials for which `sentence` computes a reason; each takes time.
         zone: Time zone of times in sentences; None means that of this computer.
-        own_user: The user whose processes are called their own.
-        cluster_notes: By cluster: why it gives no more slots, in a sentence.
-        known: Reasons by trial that were made before, to which others are added.
+        own_user: The name of the user, whose processes the remedies may end.
+        cluster_notes: By cluster, a sentence on why it provides no more slots.
+        known: Reasons by trial that were computed before; new ones are added.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class WaitReasons:
     def _holder_sentence(self, trial: Trial, allocation: Allocation) -> str | None:
         """Return a sentence about a trial that holds slots; None if it runs without problems.
 
-        It is about a problem of its agent, its end, or what the trial itself waits for.
+        The sentence is about a problem of its agent, its end, or what the trial itself waits for.
         """
         if problem := self._problem_of(trial, allocation):
             return problem
@@ -130,7 +130,7 @@ class WaitReasons:
         return trial.room.sentence if trial.room is not None else trial.waiting_for
 
     def _problem_of(self, trial: Trial, allocation: Allocation) -> str:
-        """Return the problem of an agent of a gang, with what it means for one that leaves."""
+        """Return the problem of an agent of a gang, and its effect if the gang is leaving."""
         if allocation.state is AllocationState.STOPPING:
             leaving = self._leaving(trial)
             if leaving.unreached:
@@ -176,7 +176,7 @@ class WaitReasons:
         return reason.model_copy(update={"sentence": sentence})
 
     def _cuts_in(self, pool: str) -> list[str]:
-        """Return which agents of a pool cannot reach each other, a sentence for each two."""
+        """Return a sentence for each two agents of a pool that cannot reach each other."""
         state = self._machine.state
         return [
             f"since {short_time(cut.since, self.now, self._zone)} {cut.sentence}"
@@ -264,7 +264,8 @@ class _Facts:
                 disabled=tuple(agent.disabled),
                 occupied={} if shares else agent.occupied,
                 lost=agent.lost,
-                # No agent elsewhere has the name of this computer, which its computer may have.
+                # An agent elsewhere is named by its id, as its computer may have the name of this
+                # one.
                 host=agent.id if agent.is_remote else agent.hostname,
             )
             for agent in state.agents_of(self.pool_name)
@@ -304,7 +305,7 @@ def _reason(trial: Trial, cause: str, sentence: str, *remedies: Remedy) -> Reaso
 
 
 def _after_hang(trial: Trial) -> list[Remedy]:
-    """Return what ends a hang: to kill the experiment; it can be continued."""
+    """Return the remedy for a hang: kill the experiment, which can be continued."""
     target: list[int | str] = [trial.experiment_id]
     if trial.latest_checkpoint is None:
         text = "kill its experiment: it has no checkpoint yet"

@@ -1,12 +1,12 @@
-"""A file that keeps room on the master's disk, so that the master works when the disk is full.
+"""A file that reserves space on the disk, so that the master works when the disk is full.
 
-    there is room        the file has its size (half a floor: contract/host/disk_space.py)
-    hardly any is left,  it is removed; a write of the master that has failed is tried again
+    there is space       the file exists, with half a floor (contract/host/disk_space.py)
+    hardly any is left,  it is removed; a failed write of the master is repeated
       or a write fails
-    there is room again  it is made again
+    there is more again  it is created again
 
-While it is gone, ranks and agents wait (contract/run/room.py): the room that it gave is for the
-database, so that requests can be carried out: pause, kill, delete.
+While it does not exist, ranks and agents wait (contract/run/room.py). Its space is for the
+database, so that requests such as pause, kill and delete can be carried out.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from det_jupyter.contract.host.ownership import open_own
 logger = logging.getLogger(__name__)
 
 NAME = "reserve"
-_LITTLE = 8  # this part of a floor is hardly any room
-_RETRY_S = 3600.0  # after it could not be made: each attempt may use up a quota for a moment
+_LITTLE = 8  # less than this fraction (1/8) of a floor counts as hardly any space
+# Pause after a failed attempt to create it, which may use up a quota for a moment.
+_RETRY_S = 3600.0
 
 
 class Reserve:
@@ -39,10 +40,10 @@ class Reserve:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = folder / NAME
         self._clock = clock
-        self._made_again_at = float("-inf")  # no attempt before, as the last one failed
+        self._made_again_at = float("-inf")  # earliest time of the next attempt after a failed one
 
     def give_back(self) -> bool:
-        """Remove the file; return whether that has freed room."""
+        """Remove the file; return whether that has freed space."""
         try:
             num_bytes = self.path.stat().st_blocks
             self.path.unlink()
@@ -52,7 +53,7 @@ class Reserve:
         return num_bytes > 0
 
     def keep(self) -> None:
-        """Make the file if the disk has room for it; remove it if hardly any is left."""
+        """Create the file if the disk has space for it; remove it if hardly any is left."""
         room = room_of(self.path)
         if room is None:
             return

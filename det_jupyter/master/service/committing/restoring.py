@@ -1,7 +1,7 @@
 """Restores the machine from the store: the newest snapshot, and the events after it.
 
-Commands of the machine meanwhile are dropped: they were carried out before, or the machine repeats
-them when agents register.
+Commands that the machine returns for these events are dropped: they were carried out before, or
+the machine repeats them when agents register.
 
 An event that was handled once may fail now, because the program has changed or the file is
 damaged. The master must start all the same:
@@ -10,8 +10,8 @@ damaged. The master must start all the same:
     an event that cannot be read or     is quarantined; an event NewsSetAside replaces it and keeps
       handled                           its number, and its experiment ends
 
-The numbers of experiments and trials that such an event has created are not given to others, so
-that later ones keep theirs.
+The ids of experiments and trials that such an event has created are not given to others, so that
+later ones keep theirs.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class _FailedEvent:
 
 
 def restore_machine(store: Store) -> Machine:
-    """Return the machine in its stored state; what cannot be read or handled is quarantined."""
+    """Return the machine in its stored state; quarantine data that cannot be read or handled."""
     seq, snapshot, machine = _newest_readable(store)
     replay = _Replay(store, snapshot, machine)
     for number, at, text in store.history.events_after(seq):
         replay.handle_next(number, at, text)
-    # Events may be missing from a damaged file, but rows of their experiments are not: a new
-    # experiment with the same number would get these rows.
+    # A damaged file may lack events, but have rows of their experiments: a new experiment with the
+    # same id would get these rows.
     is_raised = _raise_numbers(replay.machine.state, store.history.last_numbers())
-    if replay.failed or is_raised:  # the reader begins with the same state
+    if replay.failed or is_raised:  # so that the reader starts with the same state
         _store_replacements(store, replay)
     return replay.machine
 
@@ -89,7 +89,7 @@ def machine_from(snapshot: str | None) -> Machine:
 
 
 def _mark_pausing(experiment: Experiment, trials: Sequence[Trial]) -> None:
-    """Correct PAUSED of what holds slots, which versions before 2026-11-25 stored too early."""
+    """Correct PAUSED of experiments and trials with slots, of versions before 2026-11-25."""
     holding = [trial for trial in trials if trial.holds_slots]
     if holding and experiment.state is State.PAUSED:
         experiment.state = State.PAUSING
@@ -99,14 +99,14 @@ def _mark_pausing(experiment: Experiment, trials: Sequence[Trial]) -> None:
 
 
 def _estimate_held(experiment: Experiment, trials: Sequence[Trial]) -> None:
-    """Estimate how long slots were held, which versions before 2026-11-24 did not store."""
+    """Estimate how long slots were held, as versions before 2026-11-24 did not store that."""
     for trial in trials:
         trial.held_s = trial.slot_seconds / max(1, experiment.slots_per_trial)
     holding = [trial.allocation for trial in trials if trial.holds_slots and trial.allocation]
     starts = [allocation.started_at or experiment.created_at for allocation in holding]
     experiment.held_since = min(starts, default=None)
     last = experiment.held_since or experiment.ended_at or math.inf
-    # Trials that ran side by side count once: together at most from submission to end.
+    # Trials that ran at the same time count once: together at most from submission to end.
     most = max(0.0, last - experiment.created_at)
     experiment.held_s = min(sum(trial.held_s for trial in trials), most)
 
@@ -118,8 +118,9 @@ class _Replay:
         self._store = store
         self.machine = machine
         self.failed: list[_FailedEvent] = []
-        self._base = base  # a state, as JSON
-        self._since: list[tuple[int, float, Event]] = []  # events that were handled after it
+        self._base = base  # the machine's state before the events, as JSON
+        # Events that were handled after that state.
+        self._since: list[tuple[int, float, Event]] = []
 
     def handle_next(self, seq: int, at: float, text: str) -> None:
         """Handle the next event; if that fails, handle the event that replaces it."""
@@ -136,13 +137,13 @@ class _Replay:
             self._since.append((seq, at, event))
 
     def _handle(self, seq: int, at: float, event: Event) -> None:
-        self.machine.state.seq = seq - 1  # rows may be missing from a damaged file
+        self.machine.state.seq = seq - 1  # a damaged file may lack rows
         self.machine.handle(event, at)
         if isinstance(event, NewsSetAside):
             self._keep_numbers(seq)
 
     def _keep_numbers(self, seq: int) -> None:
-        """Keep the numbers that a replaced event had given to experiments and trials."""
+        """Reserve the ids that a replaced event had given to experiments and trials."""
         self.machine.state.seq = seq
         _raise_numbers(self.machine.state, self._store.history.numbers_after(seq))
 
@@ -167,14 +168,14 @@ class _Replay:
         self._base, self._since = self.machine.dump(), []
 
     def _rebuild(self) -> None:
-        """Make a new machine in the state before the event that failed, which was half applied."""
+        """Make a new machine in the state before the event that failed."""
         self.machine = machine_from(self._base)
         for seq, at, event in self._since:
             self._handle(seq, at, event)
 
 
 def _raise_numbers(state: MachineState, numbers: tuple[int, int]) -> bool:
-    """Raise the last numbers of experiments and trials to these; return whether any was less."""
+    """Raise the last ids of experiments and trials to these; return whether any was less."""
     before = (state.last_experiment_id, state.last_trial_id)
     experiment_id, trial_id = numbers
     state.last_experiment_id = max(state.last_experiment_id, experiment_id)

@@ -1,15 +1,15 @@
 """One transaction: the machine handles events, and their effects are written to the store.
 
-Commands are only collected here; they are carried out after the commit. What an event has changed
-is marked in the feed (feed.py).
+Commands are only collected here; they are carried out after the commit. The changes of an event
+are marked in the feed (feed.py).
 
-    a request of a user     is handled, or refused, or fails: the user gets the error, and nothing
-                            has changed
-    an event of a program   is handled, or skipped, or set aside (quarantine.py); each time it is
-                            acknowledged, because it would be sent again for ever otherwise
+    a request of a user     is handled, or refused, or fails: the user gets the error, and nothing has
+                            changed
+    an event of a program   is handled, or skipped, or set aside (quarantine.py); in each case it is
+                            acknowledged, because otherwise it would be sent again for ever
 
-If the body of `undoable` raises, all its effects are undone. The machine is half changed then, and
-is restored from the stored events, which takes some milliseconds and is seldom needed.
+If the body of `undoable` raises, all its effects are undone. The machine may then be changed in
+part, and is restored from the stored events, which takes some milliseconds and is seldom needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from det_jupyter.master.service.storing.store import Store
 logger = logging.getLogger(__name__)
 
 # The cost of a snapshot grows with the number of trials, and so does the number of events between
-# two snapshots. So many events are replayed at most; about ten thousand take a second.
+# two snapshots. At most so many events are replayed; ten thousand take about a second.
 _SNAPSHOT_EVERY = 200
 _EVENTS_PER_TRIAL = 0.2
 _LONGEST_REASON = 300  # characters
@@ -52,8 +52,9 @@ class Transaction:
     """The machine and the store within one transaction.
 
     Args:
-        store: Is inside a transaction while this object exists.
-        is_careful: Whether parts can be undone. If not, any failure fails the whole transaction.
+        store: The store, inside a transaction while this object exists.
+        is_careful: Whether parts of the transaction can be undone. If not, any failure fails the
+            whole transaction.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Transaction:
         """Handle a user's request.
 
         Raises:
-            DetError: It is refused, or the machine failed at it; nothing has changed.
+            DetError: The request is refused, or the machine has failed at it; nothing has changed.
         """
         failed = self._try(event)
         if failed is None:
@@ -99,7 +100,7 @@ class Transaction:
     def take(self, event: Event) -> bool:
         """Handle an event of a program; return False if it was set aside.
 
-        An event that the machine refuses (of a run that is over, for example) is skipped.
+        An event that the machine refuses (about a run that is over, for example) is skipped.
         """
         try:
             failed = self._try(event)
@@ -112,9 +113,10 @@ class Transaction:
         return failed is None
 
     def _try(self, event: Event) -> Exception | None:
-        """Handle an event; return the exception if the event itself or its experiment causes it.
+        """Handle an event; return an exception that the event or its experiment has caused.
 
-        If another experiment causes it, that one is ended, and the event is handled again.
+        If another experiment has caused it, that experiment is ended, and the event is handled
+        again.
 
         Raises:
             DetError: The event is refused; nothing has changed.
@@ -162,7 +164,7 @@ class Transaction:
         Args:
             what: A description of the content and its error, in one line.
             is_fatal: Whether the experiment cannot continue without it.
-            gone: The report in it that ranks have exited.
+            gone: The report of exited ranks in the content, if there is one.
         """
         logger.error("experiment=%s: set aside: %s", experiment_id, what, exc_info=error)
         what = printable(what)[:_LONGEST_REASON]
@@ -184,7 +186,7 @@ class Transaction:
     def setting_aside(
         self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool
     ) -> Iterator[None]:
-        """Undo what is done inside if it raises, and set its content aside; see `set_aside`."""
+        """If the block raises, undo its effects and set its content aside; see `set_aside`."""
         try:
             with self.undoable():
                 yield
@@ -205,7 +207,7 @@ class Transaction:
 
     @contextmanager
     def undoable(self) -> Iterator[None]:
-        """Undo rows, machine and commands of what is done inside if an exception is raised."""
+        """If the block raises, undo its rows, its changes of the machine and its commands."""
         if not self.is_careful:
             yield
             return
@@ -223,12 +225,12 @@ class Transaction:
             raise
 
     def handle(self, event: Event) -> None:
-        """Let the machine handle an event; store the event and what it has changed.
+        """Let the machine handle an event; store the event and its changes.
 
         Raises:
             DetError: The machine refuses the event; nothing has changed.
-            HandlerFailed: The machine is half changed, until `undoable` or the transaction is
-            left.
+            HandlerFailed: The machine is changed in part, until `undoable` or the transaction is
+                left.
         """
         was_ahead, self.is_machine_ahead = self.is_machine_ahead, True
         state = self.machine.state
@@ -261,7 +263,7 @@ class Transaction:
         self._take_snapshot_if_due(seq)
 
     def _mark(self, changes: Changes) -> None:
-        """Mark in the feed what an event has changed."""
+        """Mark the changes of an event in the feed."""
         state, feed = self.machine.state, self.store.feed
         for experiment_id in sorted(changes.experiments & state.experiments.keys()):
             feed.mark("experiment", self.now, experiment_id)
@@ -274,7 +276,7 @@ class Transaction:
             feed.mark("checkpoint", self.now, checkpoint.experiment_id, checkpoint.trial_id)
 
     def mark_moved(self) -> None:
-        """Mark what no event has: progress, verdicts, queues. Called last."""
+        """Mark changes that are in no event: progress, verdicts, queues. Called last."""
         trials, feed = self.machine.state.trials, self.store.feed
         moved = sorted(self.progress.moved & trials.keys())
         for trial_id in moved:
@@ -319,7 +321,7 @@ def _in_brief(event: Event) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """Format an error in one line; of validation errors the first one."""
+    """Format an error in one line; of several validation errors, the first one."""
     if not isinstance(error, ValidationError):
         return error_line(error)
     first = error.errors(include_url=False, include_context=False)[0]

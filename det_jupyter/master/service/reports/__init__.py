@@ -1,1 +1,1 @@
-"""What agents report becomes rows and events."""
+"""Converts reports of agents to rows and events."""

@@ -1,8 +1,8 @@
 """Receives the checkpoints that agents upload to the master's own folder.
 
     put (the parts of each file, in their order)   ->  a draft in the folder
-    commit (the sizes of an agent's files)         ->  the checkpoint, once all agents that have
-                                                       files of it have committed theirs
+    commit (the sizes of an agent's files)         ->  the checkpoint, once all agents with files
+                                                       of it have committed theirs
 
 A draft is lost when the master exits or a disk is full; the agents then upload their files again.
 """
@@ -24,10 +24,12 @@ from det_jupyter.errors import CheckpointError, Conflict
 from det_jupyter.storage.contract import StorageDraft, is_name, path_of
 from det_jupyter.storage.directory import DirectoryStorage
 
-_RESERVE_BYTES = 32 * 1024 * 1024  # stay free for the database
+_RESERVE_BYTES = 32 * 1024 * 1024  # bytes that stay free for the database
 _LONGEST_NAME = 255 - len(".part-upload-")  # bytes of a checkpoint's name
-_LONGEST_PATH, _DEEPEST = 2000, 200  # bytes and folders of a file's path in a checkpoint
-_DRAFT_S = 900.0  # an upload is tried again every few seconds, or is given up (agent/link)
+_LONGEST_PATH, _DEEPEST = 2000, 200  # most bytes and folders of a file's path in a checkpoint
+# Age at which a draft is dropped: uploads are repeated every few seconds, or given up
+# (agent/link).
+_DRAFT_S = 900.0
 
 
 @dataclass(eq=False)
@@ -70,7 +72,7 @@ class CheckpointInbox:
         Args:
             uuid: The checkpoint.
             name: The file's path in the checkpoint.
-            offset: Where the part begins in the file; 0 begins the file again.
+            offset: Position of the part in the file; 0 starts the file again.
             part: The bytes.
 
         Raises:
@@ -91,14 +93,15 @@ class CheckpointInbox:
             write_part(arriving.draft.path / name, offset, part)
         except OSError as error:
             self._discard(uuid, arriving)
-            error.filename = str(self._storage.root)  # a write to an open file names none
+            # An error of a write to an open file has no name.
+            error.filename = str(self._storage.root)
             raise
         arriving.changed_at = time.monotonic()
 
     def commit(
         self, uuid: str, files: Mapping[str, int], share: int = 0, num_shares: int = 1
     ) -> StoredCheckpoint:
-        """Commit an agent's files of a checkpoint; create the checkpoint if they are the last.
+        """Commit an agent's files of a checkpoint; create the checkpoint if no files are missing.
 
         Idempotent: agents repeat it until there is a checkpoint.
 
@@ -106,11 +109,11 @@ class CheckpointInbox:
             uuid: The checkpoint.
             files: The sizes of the files that the agent has uploaded; none if a rank has deleted
                 them, or if an earlier agent process has uploaded and removed them.
-            share: Which agent's they are.
+            share: The number of the agent among those with files of this checkpoint.
             num_shares: How many agents have files of this checkpoint.
 
         Returns:
-            Its path, or that files of other agents are missing.
+            The path of the checkpoint, or that files of other agents are missing.
 
         Raises:
             Conflict: Not all of these files were uploaded, for example because the master has
@@ -122,7 +125,8 @@ class CheckpointInbox:
             return self._committed(uuid)
         with arriving.lock:
             if self._arriving.get(uuid) is not arriving or self._storage.files(uuid):
-                self._discard(uuid, arriving)  # the answer to the first commit was lost
+                # The checkpoint exists, but the answer to the first commit was lost.
+                self._discard(uuid, arriving)
                 return self._committed(uuid)
             sizes = _sizes(arriving.draft.path)
             if any(sizes.get(name) != size for name, size in files.items()):
@@ -159,7 +163,7 @@ class CheckpointInbox:
         arriving.draft.discard()
 
     def _discard_old(self) -> None:
-        """Remove drafts whose upload has not gone on for a long time, and will not any more."""
+        """Remove drafts whose upload has stopped for so long that it will not continue."""
         before = time.monotonic() - _DRAFT_S
         for uuid, arriving in list(self._arriving.items()):
             if arriving.changed_at < before:
@@ -168,12 +172,12 @@ class CheckpointInbox:
 
 
 def write_part(path: Path, offset: int, part: bytes) -> None:
-    """Write bytes at the end of a file, or over its bytes from `offset` on.
+    """Append bytes to a file, or overwrite its bytes from `offset` on.
 
     Raises:
         CheckpointError: There is a folder of this name, or a file in the place of a folder.
         Conflict: The file ends before `offset`.
-        OSError: The part cannot be written, or leaves no room for the master's database.
+        OSError: The part cannot be written, or would leave too little space for the database.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -202,7 +206,7 @@ def _checked(uuid: str) -> str:
 
 
 def inside(name: str) -> PurePosixPath:
-    """Return a file's path in a folder.
+    """Check a file's name, and return it as a path in a folder.
 
     Raises:
         CheckpointError: It leads out of the folder, or is too long.

@@ -15,7 +15,7 @@ def store_imported(transaction: Transaction, trial_id: int, part: ImportedMetric
 
     Raises:
         Conflict: The trial was not imported.
-        ConfigError: A line is no record of metrics.
+        ConfigError: A line is not a record of metrics.
     """
     state = transaction.machine.state
     trial = state.trial(trial_id)

@@ -1,21 +1,20 @@
 """Stores the reports of agents. A batch is one transaction: rows, events and offsets together.
 
-A chunk has the offset of its first byte in the file, and the store has the number of stored bytes:
+A chunk has the offset of its first byte in the file; the store has the number of stored bytes:
 
     the chunk begins at the number of stored bytes  it is stored
     else                                            it is ignored: the agent sends again from the
                                                     offset in the answer
 
-So each byte is stored once, whatever is sent again and whichever process was killed in between.
-Chunks that the machine cannot use (of a run that is over, for example) are skipped, and the offset
-is advanced.
+So each byte is stored once, even if it is sent again, or a process was killed in between. Chunks
+that have no use (of a run that is over, for example) are skipped, and the offset is advanced.
 
     a line that is no record, or out of bounds      set aside; the experiment ends if it cannot
                                                     continue without lines of this kind
     a record that raises, in the store or machine   set aside, and the experiment ends
     an error of the computer, such as a full disk   raises: nothing is stored, and it is sent again
 
-So every report is acknowledged, and the ones after it are stored.
+So every report is acknowledged, and later ones are stored.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _STREAM = re.compile(r"(journal|output)-([0-9]{1,7})")  # kind and rank
 
 
 class _ChunkPosition(BaseModel):
-    """The fields of an unreadable chunk from which the next offset follows."""
+    """The fields of an unreadable chunk that determine the next offset."""
 
     allocation_id: str
     stream: str
@@ -71,7 +70,7 @@ class _ChunkPosition(BaseModel):
 
 
 class _Carried(NamedTuple):
-    """A run of which the sender of a report carries a part."""
+    """A run, a part of which is on the agent that sends a report."""
 
     trial: Trial
     allocation: Allocation
@@ -79,7 +78,7 @@ class _Carried(NamedTuple):
 
 
 def rank_of(stream: str) -> int | None:
-    """Return the rank whose file a stream is; None if it is the name of no stream.
+    """Return the rank of a stream, which is one of its files; None if the name is not valid.
 
     >>> rank_of("journal-3"), rank_of("other")
     (3, None)
@@ -98,10 +97,10 @@ def store_reports(
     """Store a batch of reports in order; return the new offset of each of its streams.
 
     Args:
-        transaction: Where they are stored.
+        transaction: The transaction in which they are stored.
         agent_id: The agent that has sent them.
         reports: The reports.
-        run_verdicts: Computes verdicts on runs from them.
+        run_verdicts: Computes verdicts on runs from the reports.
         clock: The clock of the agent's computer; times are converted to this computer's.
     """
     intake = _Intake(transaction, agent_id, run_verdicts, clock)
@@ -125,7 +124,8 @@ class _Intake:
         self._run_verdicts = run_verdicts
         self._agent_id = agent_id
         self._offsets: dict[tuple[str, str], int] = {}
-        self._foreign: dict[tuple[str, str], int] = {}  # of streams that are not the agent's
+        # By stream that is not the agent's: the offset after its skipped chunks.
+        self._foreign: dict[tuple[str, str], int] = {}
 
     @property
     def _is_remote(self) -> bool:
@@ -175,7 +175,7 @@ class _Intake:
                 else:
                     self._skip("a wait for room", report.allocation_id)
             case DisksSeen():
-                return  # the service has them (service/disks.py)
+                return  # the service handles these (service/disks.py)
             case SystemSampled():
                 self._transaction.store.series.add_samples(
                     self._transaction.now, self._agent_id, report, self._trial_of
@@ -187,7 +187,7 @@ class _Intake:
                 assert_never(report)
 
     def _placed(self, report: RoomReported, carried: _Carried) -> RoomReported:
-        """Return a report with the folder of the storage, and the agent if it is not here."""
+        """Return a report with the storage's folder, and with the agent if that is elsewhere."""
         if (wait := report.wait) is None:
             return report
         is_elsewhere = self._is_remote and wait.folder != MASTERS
@@ -198,7 +198,7 @@ class _Intake:
         return report.model_copy(update={"wait": wait.model_copy(update=update)})
 
     def _carried(self, allocation_id: str) -> _Carried | None:
-        """Return what the sender carries of a run; None if it is unknown, over or another's."""
+        """Return the sender's part of a run; None if the run is unknown, over or elsewhere."""
         state = self._transaction.machine.state
         if (found := state.find_allocation(allocation_id)) is None:
             return None
@@ -207,7 +207,7 @@ class _Intake:
         return None if part is None else _Carried(trial, allocation, part)
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
-        """Return trial and run of a rank; None if the sender does not carry it."""
+        """Return trial and run of a rank; None if the rank is not on the sender."""
         carried = self._carried(allocation_id)
         if carried is None or rank not in carried.part.ranks:
             return None
@@ -303,12 +303,12 @@ class _Intake:
         return self._offsets[key]
 
     def _take_unreadable(self, report: Unreadable) -> None:
-        """Set aside a report that is not valid; if it was a chunk of a file, skip the chunk."""
+        """Set aside a report that is not valid; if it is a chunk of a file, skip the chunk."""
         content = report.content if isinstance(report.content, dict) else {}
         allocation_id = str(content.get("allocation_id"))
         carried = self._carried(allocation_id)
         if carried is None and self._transaction.machine.state.find_allocation(allocation_id):
-            content = {}  # another agent's run stays as it is
+            content = {}  # the offset of another agent's run must not change
         with suppress(ValidationError):
             chunk = _ChunkPosition.model_validate(content)
             key = (chunk.allocation_id, chunk.stream)

@@ -42,7 +42,7 @@ from det_jupyter.master.service.agents.agent_clock import ToMaster
 from det_jupyter.master.service.committing.transaction import Transaction
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
 
-# Kinds of records that the machine handles; without one of them a trial may wait for ever.
+# Kinds of records that the machine handles; without such a record a trial may wait for ever.
 NEEDED = {"rank_started", "first_step", "checkpoint", "target_reached", "run_ended", "failure"}
 _KIND = re.compile(r'"kind": ?"(\w+)"')  # the kind in a line, even if the line is not valid
 
@@ -74,8 +74,8 @@ def take_journal(
     A careful transaction stores line by line: only a line that cannot be handled is set aside.
 
     Args:
-        transaction: Where they are stored.
-        run_verdicts: Computes verdicts on runs from them.
+        transaction: The transaction in which they are stored.
+        run_verdicts: Computes verdicts on runs from the records.
         source: The rank.
         text: The lines.
         to_master: Converts the times of the agent's clock.
@@ -108,7 +108,7 @@ def take_journal(
 
 
 def _usable_lines(transaction: Transaction, source: Source, text: str) -> Iterator[str]:
-    for line in filter(None, text.split("\n")):  # U+2028 may be in JSON strings
+    for line in filter(None, text.split("\n")):  # not splitlines: JSON strings may contain U+2028
         experiment = transaction.machine.state.experiments.get(source.experiment_id)
         if experiment is None or experiment.is_given_up:
             return
@@ -118,13 +118,14 @@ def _usable_lines(transaction: Transaction, source: Source, text: str) -> Iterat
 def take_record(
     transaction: Transaction, run_verdicts: RunVerdicts, source: Source, record: Record
 ) -> None:
-    """Store a record of a rank's journal; the machine gets an event if it changes state."""
+    """Store a record of a journal; if it changes the state, pass an event to the machine."""
     advance_progress = transaction.progress.advance
     match record:
         case MetricsReported(group="validation"):
             add_metrics(transaction, source, [record])
             metric = record.metrics.get(source.metric)
-            time: float | None = None  # amount trained: a reported metric, or a unit of training
+            # Amount of training: a reported metric, or a unit of training.
+            time: float | None = None
             if (name := source.time_metric) is not None:
                 time = to_finite(record.metrics.get(name, record.trained.get(name)))
             transaction.take(
@@ -186,7 +187,7 @@ def add_metrics(
 
 
 def _stored(record: BatchMetrics | MetricsReported, run: int) -> str:
-    """Return the record as JSON, with the run that reported it: a later one may repeat it."""
+    """Return the record as JSON, with the run that reported it: a later run may repeat it."""
     return f'{to_line(record).rstrip()[:-1]},"run":{run}}}'
 
 

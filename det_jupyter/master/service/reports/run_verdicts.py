@@ -1,8 +1,8 @@
 """Computes a verdict (what limits the speed) on each run that trains, and publishes changes.
 
 The recent intervals are kept in memory. After a restart of the master a verdict is computed from
-later intervals, and until then the stored one stays. If a rule raises, that is logged and the run
-gets no further verdicts; its reports are stored all the same.
+later intervals, and until then the stored one stays. If a rule raises, the error is logged and the
+run gets no further verdicts; its reports are still stored.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RunVerdicts:
                 transaction.progress.set_verdict(trial_id, verdict)
 
     def committed(self) -> None:
-        """Called after the commit: the published verdicts are stored."""
+        """Record that the published verdicts are stored. Called after the commit."""
         self._unsaved.clear()
 
     def _judge(
@@ -115,7 +115,7 @@ def _logging_errors(run: _Run) -> Iterator[None]:
 
 
 def setting_of(state: MachineState, experiment_id: int, allocation: Allocation) -> Setting:
-    """Return the setting of a run: the places of its ranks, and its configuration."""
+    """Return the setting of a run: the agents of its ranks, and its configuration."""
     config = state.experiments[experiment_id].settings
     optimizations = config.optimizations
     return Setting(

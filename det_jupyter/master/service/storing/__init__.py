@@ -1,1 +1,1 @@
-"""The database: its tables, and what is read of them."""
+"""The database: its tables, and functions that read them."""

@@ -1,9 +1,9 @@
-"""Where alerts and trackers are: addresses behind references, and the files with the user's own.
+"""Addresses of alerts and trackers: stored behind references, or in the user's own files.
 
-Addresses of webhooks are secrets, and so may be those of trackers, beyond host and port. One in a
-configuration or template is stored here, and replaced by a reference before the document is
-stored, so that events, snapshots, views, exports and checkpoints have only the reference. The
-table is as private as the database: mode 0600.
+Addresses of webhooks are secrets; so may be addresses of trackers, except host and port. An
+address in a configuration or template is stored here, and replaced by a reference before the
+document is stored, so that events, snapshots, views, exports and checkpoints have only the
+reference. The table is as private as the database: mode 0600.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from det_jupyter.errors import DetError, Problem
 from det_jupyter.master.service.storing.user_file import UserFile
 
 _SECTIONS = ("alerts", "trackers")
-_LONGEST_FILE = 10_000  # bytes
+_LONGEST_FILE = 10_000  # most bytes of a file with an address
 _FILE_S = 5.0
 _GRACE_S = 3600.0  # an address is stored before the experiment that refers to it
 
 
 class Addresses:
-    """The table `alert_addresses`, and other places that references name.
+    """Resolves references: to the table `alert_addresses`, variables and files.
 
     Args:
         data_dir: The folder with the blobs of variables, alerts.yaml and trackers.yaml.
@@ -66,7 +66,7 @@ class Addresses:
         return [*self.alerts.problems, *self.trackers.problems]
 
     def hide(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a configuration, or a part of one, with references in the place of addresses."""
+        """Return a configuration, or a part of one, with references instead of addresses."""
         hidden = dict(document)
         for section in _SECTIONS:
             if isinstance(entries := document.get(section), list):
@@ -76,7 +76,7 @@ class Addresses:
         return hidden
 
     def hide_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an alert or a tracker with a reference in the place of an address."""
+        """Return an alert or a tracker with a reference instead of an address."""
         return {
             key: self._reference(value) if _is_secret(key, value) else value
             for key, value in entry.items()
@@ -93,10 +93,10 @@ class Addresses:
         return shown(address, number)
 
     def stored(self, address: str) -> str:
-        """Return the URL of a stored address, and any other address as it is.
+        """Return the URL that a reference to the table stands for; any other address unchanged.
 
         Raises:
-            DetError: It is not stored here.
+            DetError: The URL is not stored here.
         """
         number = stored_number(address)
         if number is None:
@@ -108,13 +108,13 @@ class Addresses:
         return row[0]
 
     async def find(self, reference: str, variables: Mapping[str, str]) -> str:
-        """Return what a reference names, any other text as it is.
+        """Return the address that a reference stands for; any other text unchanged.
 
         Args:
-            variables: Those that the experiment was submitted with.
+            variables: The variables that the experiment was submitted with.
 
         Raises:
-            DetError: It names nothing; the message has no secret.
+            DetError: The reference cannot be resolved; the message contains no secret.
         """
         address = self.stored(reference)
         if (name := variable_of(address)) is not None:
@@ -134,7 +134,7 @@ class Addresses:
         return address
 
     async def find_all(self, references: Iterable[str]) -> set[str]:
-        """Return what references in the user's own files name, as far as it can be found."""
+        """Return the addresses that references in the user's own files can be resolved to."""
         found = set()
         for reference in references:
             with suppress(DetError):
@@ -145,7 +145,8 @@ class Addresses:
         """Return the variables that an experiment was submitted with for its alerts and trackers.
 
         Args:
-            environment: The blob that has them, or they themselves as JSON (`renewed`).
+            environment: The blob that contains them, or the variables as JSON
+                (`address_checks.renewed`).
         """
         if environment is None:
             return {}
@@ -155,7 +156,7 @@ class Addresses:
         try:
             content = await in_thread(lambda: self._blobs.read(environment))
             values = json.loads(content).get("alerts", {})
-        except (OSError, DetError, ValueError):  # deleted with its experiment
+        except (OSError, DetError, ValueError):  # the blob was deleted with its experiment
             return {}
         return values
 
@@ -183,7 +184,7 @@ def _first_line(path: str) -> str:
     """Return the first line of a file.
 
     Raises:
-        DetError: It cannot be read.
+        DetError: The file cannot be read.
     """
     try:
         with open_regular(os.path.expanduser(path)) as file:

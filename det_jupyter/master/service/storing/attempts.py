@@ -1,10 +1,10 @@
-"""Pauses between attempts to send something that fail, and from when on that is a problem."""
+"""Pauses after failed attempts to send, and the number of attempts that counts as a problem."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-SOME_ATTEMPTS = 3  # after which it is a problem of the master
+SOME_ATTEMPTS = 3  # failed attempts after which the master reports a problem
 _FIRST_S = 5.0
 
 
@@ -22,10 +22,10 @@ class Pauses:
     longest_s: float
 
     def pause_s(self, attempts: int, *, asked_s: float = 0.0) -> float:
-        """Return how long to wait after this many attempts that have failed, at least one.
+        """Return the seconds to wait after this many failed attempts, at least one.
 
         Args:
-            asked_s: How long the receiver asks to wait.
+            asked_s: Seconds that the receiver requests to wait.
         """
         pause_s = _FIRST_S * self.factor ** min(attempts - 1, 20)
         return min(max(pause_s, asked_s), self.longest_s)

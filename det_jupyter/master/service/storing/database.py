@@ -1,8 +1,7 @@
 """The SQLite file: its tables and their version, how it is opened, and transactions.
 
-A database of another version is refused, but that of the version before becomes one of this.
-Adding a table needs no new version, because older programs do not use it; leaving out a column
-does.
+A database of another version is refused, except the previous version, which is converted. Adding a
+table needs no new version, because older programs do not use it; removing a column does.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from det_jupyter.master.service.storing.stored_rows import as_text
 
 _ROWS_AT_ONCE = 500  # rows deleted in a transaction: some 10 ms in which nothing else is served
 _WAL_BYTES = 16 * 1024 * 1024  # largest size that the write-ahead log keeps
-_REWRITTEN_BYTES = 200 * 1024 * 1024  # largest file that is rewritten at the start, in a second
+# Size up to which a file is rewritten at the start, which takes a second.
+_REWRITTEN_BYTES = 200 * 1024 * 1024
 
 _SCHEMA_VERSION = 3
-_VERSION_BEFORE = 2  # its feed has two more columns, with defaults
+_VERSION_BEFORE = 2  # its feed has two additional columns, with defaults
 
 SCHEMA = """
 CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, json TEXT NOT NULL);
@@ -215,7 +215,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for new files only: see `Store.give_back`
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only for new files, see `Store.give_back`
     db.execute("PRAGMA journal_mode = WAL")
     db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -239,7 +239,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _enable_shrinking(db: sqlite3.Connection, path: Path) -> None:
-    """Rewrite a file of an older version, which cannot shrink, unless that takes long."""
+    """Rewrite a file of an older version, which cannot shrink, unless that would take long."""
     can_shrink = db.execute("PRAGMA auto_vacuum").fetchone()[0]
     if not can_shrink and path.stat().st_size < _REWRITTEN_BYTES:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -247,7 +247,7 @@ def _enable_shrinking(db: sqlite3.Connection, path: Path) -> None:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Return a connection that cannot write; it may be used in any thread, in one at a time."""
+    """Return a connection that cannot write; usable in any thread, but not concurrently."""
     db = sqlite3.connect(
         f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
     )
@@ -257,7 +257,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commit what is written inside, or roll all of it back if an exception is raised."""
+    """Commit the writes of the block, or roll all of them back if it raises."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -270,7 +270,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def savepoint(db: sqlite3.Connection) -> Iterator[None]:
-    """Within a transaction, roll back what is written inside if an exception is raised."""
+    """Within a transaction, roll back the writes of the block if it raises."""
     db.execute("SAVEPOINT part")
     try:
         yield
@@ -285,7 +285,7 @@ def savepoint(db: sqlite3.Connection) -> Iterator[None]:
 def delete_in_parts(
     db: sqlite3.Connection, table: str, key: str, which: str, values: Sequence[float | str]
 ) -> Iterator[None]:
-    """Delete the matching rows, some in each step, in a transaction of their own."""
+    """Delete the matching rows: some in each step, each step in its own transaction."""
     some = f"SELECT {key} FROM {table} WHERE {which} LIMIT {_ROWS_AT_ONCE}"
     num = _ROWS_AT_ONCE
     while num == _ROWS_AT_ONCE:

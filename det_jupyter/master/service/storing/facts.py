@@ -1,6 +1,6 @@
-"""What views contain besides the machine's state and rows: the table `facts`, which has one row.
+"""Facts that views need in addition to the machine's state: the table `facts`, with one row.
 
-It is stored so that the reader, another process, makes the same views as the master.
+They are stored so that the reader, another process, makes the same views as the master.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from det_jupyter.contract.messages import DiskStatus, Wire
 class Facts(Wire):
     """Facts about this computer and its clusters."""
 
-    cluster_notes: dict[str, str] = {}  # by cluster: why it gives no more slots, in a sentence
-    disks: list[DiskStatus] = []  # those that are full, or will be soon
+    cluster_notes: dict[str, str] = {}  # by cluster: a sentence on why it provides no more slots
+    disks: list[DiskStatus] = []  # disks that are full, or will soon be full
 
     @property
     def essence(self) -> object:
-        """What of it makes others of them: numbers of disks differ a little at each look."""
+        """A value that differs if the facts differ noticeably; numbers of disks are rounded."""
         disks = [
             (one.agent_id, one.folder, one.state, _digit(one.free_bytes), _digit(one.full_in_s))
             for one in self.disks

@@ -1,12 +1,12 @@
 """The feed: numbered items about experiments, in order.
 
-    metrics, truncated       what trials have reported, and where they were cut
-    experiment, config,      marks: this has changed. The next mark of the same one replaces it, so
-    trial, checkpoint,       there is one for each, with the number of the last change
+    metrics, truncated       metrics of trials, and the steps after which they were deleted
+    experiment, config,      marks of changed objects. A new mark of an object replaces the old one,
+    trial, checkpoint,       so there is one per object, with the number of the last change
     cluster
 
-A program that has read up to a number finds what is new after it: the reader, and the senders of
-trackers. Numbers are never reused.
+A program that has read up to a number finds new items after it; the reader and the senders of
+trackers do so. Numbers are never reused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Feed:
     def mark(
         self, kind: Mark, at: float, experiment_id: int = 0, trial_id: int | None = None
     ) -> None:
-        """Record that something has changed; `experiment_id` is 0 for what is of none."""
+        """Record that something has changed; `experiment_id` 0: it belongs to no experiment."""
         self._db.execute(
             "DELETE FROM feed WHERE kind NOT IN ('metrics', 'truncated') "
             "AND experiment_id = ? AND trial_id IS ? AND kind = ?",
@@ -103,7 +103,7 @@ class Feed:
 
 
 class CommitSignal:
-    """Wakes the tasks that wait for the next commit, and calls functions at each."""
+    """Wakes tasks that wait for the next commit, and calls functions at each commit."""
 
     def __init__(self) -> None:
         self._committed = asyncio.Event()

@@ -1,8 +1,8 @@
 """Searches the output of ranks for the patterns of log policies, within a time limit.
 
-Some patterns take unbounded time on some lines (`(a+)+$`), and the master does nothing else
-meanwhile. So the time is limited, and a pattern that exceeded the limit is not searched for again
-in that experiment's output.
+Some patterns take unbounded time on some lines (`(a+)+$`), and a search blocks the master. So the
+time is limited, and a pattern that has exceeded the limit is not searched for again in that
+experiment's output.
 
 Other patterns take unbounded time to compile (`(a{e<=20})`), and compiling has no time limit. So
 each pattern is first compiled in another process, which a timer ends.
@@ -48,7 +48,7 @@ for pattern in json.load(sys.stdin):
 
 
 class Matcher:
-    """Searches lines for patterns, and skips patterns that have taken too long before."""
+    """Searches lines for patterns; skips patterns that have taken too long before."""
 
     def __init__(self) -> None:
         self._too_slow: set[tuple[int, str]] = set()  # experiment and pattern

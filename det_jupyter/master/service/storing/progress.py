@@ -1,4 +1,4 @@
-"""How far trials are, and what limits their speed: rows that no event has."""
+"""How far trials are, and what limits their speed: rows that are not part of events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StoredProgress:
         self._read = ProgressCache(store)
 
     def clear_cache(self) -> None:
-        """Read progress from the store again, because some of it was rolled back."""
+        """Forget cached progress, because some of it was rolled back."""
         self._read = ProgressCache(self._store)
 
     def advance(self, trial_id: int, steps_completed: int, fraction: float | None = None) -> None:
@@ -55,7 +55,7 @@ class StoredProgress:
         steps = max(steps_completed, steps_before)
         if fraction is None or steps_completed == 0:
             of_steps, of_fraction = steps_before, fraction_before
-            if not of_fraction:  # scripts need not report one
+            if not of_fraction:  # scripts need not report a fraction
                 of_steps, of_fraction = self._length_of(trial_id), 1.0
         else:
             of_steps, of_fraction = steps_completed, fraction

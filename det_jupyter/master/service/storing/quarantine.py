@@ -1,6 +1,6 @@
 """Stores reports, events and snapshots that could not be handled or read.
 
-They are there for inspection (`sqlite3 det.sqlite3 "select * from quarantine"`); the message of
+They are stored for inspection (`sqlite3 det.sqlite3 "select * from quarantine"`); the message of
 the experiment refers to them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import traceback
 
-_KEPT = 1000  # rows
+_KEPT = 1000  # number of rows that are kept
 _LONGEST = 65536  # characters of a column
 _SYSTEM_ERRORS = {
     sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL,
@@ -48,7 +48,7 @@ class Quarantine:
         """Store content that could not be handled; only the newest rows are kept.
 
         Args:
-            source: What it was, such as an event or a rank's file.
+            source: The kind of content, such as an event or a rank's file.
         """
         self._db.execute(
             "INSERT INTO quarantine (at, experiment_id, source, content, error) "

@@ -33,11 +33,11 @@ from det_jupyter.master.views.series_tables import (
 )
 
 _NUM_PACKED = 300  # rows that are packed together
-# After this time without new rows a source counts as ended; longer if its rows are farther apart.
+# A source counts as ended after this time without new rows; longer if its rows are farther apart.
 _SILENT_S = 300.0
 _INTERVALS = 5
-_ALONE_S = 4 * 3600.0  # the same, of a source with a single row
-_MAX_PACKED = 2000  # rows in one call
+_ALONE_S = 4 * 3600.0  # the same for a source with a single row
+_MAX_PACKED = 2000  # most rows packed in one call
 
 
 def find_due(path: Path, now: float) -> list[Key]:

@@ -34,13 +34,13 @@ EVER = (0.0, float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Tables of an owner by run and source, and the longest step of the chunks that were read."""
+    """Tables of an owner by run and source, and the longest step of the chunks they are from."""
 
     tables: dict[tuple[int, str], Table]
     step_s: float
 
     def by_source(self) -> list[tuple[str, Table]]:
-        """Return sources with their tables, which have the rows of all runs."""
+        """Return each source with a table of the rows of all runs."""
         parts: dict[str, list[Table]] = {}
         for (_, source), table in self.tables.items():
             parts.setdefault(source, []).append(table)
@@ -57,7 +57,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """When a run of a trial began and ended, and its devices by agent."""
+    """Begin and end of a run of a trial, and its devices by agent."""
 
     began_at: float
     ended_at: float
@@ -83,7 +83,8 @@ def read_trial(
 ) -> SeriesPage:
     """Return a trial's series: its metrics, the timings of its ranks, or samples of the system.
 
-    The latter are of its ranks' processes, and of the computers and GPUs of its runs, during them.
+    Samples of the system are those of its ranks' processes, and those of the computers and GPUs of
+    its runs while they ran.
     """
     with read_only(path) as db:
         first = "SELECT min(began_at) FROM series_runs WHERE trial_id = ?"
@@ -152,8 +153,8 @@ def _read_system(
 ) -> tuple[Found, dict[str, set[str] | None]]:
     """Return the tables of a trial's processes and computers, and the sources of each owner.
 
-    With several agents, the source `host` of each is named `host:AGENT`. None as sources means all
-    of an owner.
+    With several agents, the source `host` of each is named `host:AGENT`. None instead of sources
+    means all sources of an owner.
     """
     found = read_tables(db, owner, query, _times_of(query))
     tables, step_s = dict(found.tables), found.step_s
@@ -224,7 +225,7 @@ def read_tables(
 
 
 def _with_names(names: Sequence[str] | None, table: Table) -> Table:
-    """Return the table with the columns that these series are made from only; None means all."""
+    """Return the table with only the columns that these series need; None: all columns."""
     if names is None:
         return table
     kept = {"", *names, *(name.rpartition(".")[0] for name in names)}  # "forward.p95" too
@@ -232,7 +233,7 @@ def _with_names(names: Sequence[str] | None, table: Table) -> Table:
 
 
 def _column_width(db: sqlite3.Connection, owner: str, query: SeriesQuery, times: Times) -> float:
-    """Return the seconds per column of a picture of all chunks within `times`; 0.0 without any."""
+    """Return the seconds per column of a picture of all chunks within `times`; 0.0 if none are."""
     low, high = db.execute(
         "SELECT min(begins), max(ends) FROM series_chunks WHERE owner = ? AND kind = ? "
         "AND begins <= ? AND ends >= ?",
@@ -247,7 +248,7 @@ def _column_width(db: sqlite3.Connection, owner: str, query: SeriesQuery, times:
 def _chosen(
     db: sqlite3.Connection, owner: str, kind: str, times: Times, width_s: float
 ) -> list[tuple[int, int, str, float]]:
-    """Return id, run, source and step of the chunks to read; each measured number is in just one.
+    """Return id, run, source and step of the chunks to read; together they have each number once.
 
     A chunk whose step is longer than a column is replaced by those that were rolled up into it, if
     they are kept.
@@ -279,11 +280,11 @@ def _missing(
     series: Sequence[Series],
     query: SeriesQuery,
 ) -> list[Series]:
-    """Return series that have no points but the reason why.
+    """Return series without points, each with the reason.
 
     Args:
-        owners: The sources of each owner; None means all.
-        series: Those that have points.
+        owners: The sources of each owner; None: all sources.
+        series: The series that have points.
     """
     num_agents = sum(agent_of(owner) is not None for owner in owners)
     unknown = {}

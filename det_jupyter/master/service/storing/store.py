@@ -2,7 +2,7 @@
 
     alerts      messages to the addresses of alerts (stored_alerts.py)
     history     events in order, and snapshots of the state, from which the machine is restored
-    facts       what views contain besides state and rows (facts.py)
+    facts       data of views that are not in the state (facts.py)
     feed        numbered items: metrics, and marks of what has changed (feed.py)
     logs        lines that ranks printed (stored_logs.py)
     quarantine  reports, events and snapshots that could not be handled or read (quarantine.py)
@@ -14,10 +14,10 @@
     trackers    how far experiments are sent to trackers (tracked.py)
     verdicts    the last verdict on each trial: what limits its speed
 
-There is one connection and one writer, called synchronously from the event loop. A commit takes a
-tenth of a millisecond to a millisecond (WAL, not synced at every commit), less than handing it to
-another thread would save. After SIGKILL the file is consistent; after a power cut the last moments
-may be missing, rows and offsets alike, and the agent's files of open runs still contain them.
+There is one connection and one writer, called synchronously from the event loop. A commit takes
+0.1 to 1 ms (WAL, not synced at every commit), which is too short to gain from another thread.
+After SIGKILL the file is consistent; after a power cut the last moments may be missing, rows and
+offsets alike, and the agent's files of open runs still contain them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from det_jupyter.master.service.storing.tracked import TrackedExperiments
 
 _KEPT_SNAPSHOTS = 2
 _TRIALS_AT_ONCE = 500
-_PAGES_AT_ONCE = 500  # pages of 4 KiB that are given back in a call: some 10 ms
+_PAGES_AT_ONCE = 500  # pages of 4 KiB given back in one call, which takes some 10 ms
 _PAGES_KEPT = 1000  # unused pages that stay in the file
 # In a damaged file a column of numbers may contain text, which counts as 0.
 _BYTES = "max(0, CAST(bytes AS INTEGER))"
@@ -64,8 +64,8 @@ class Store:
 
     Args:
         path: The file.
-        is_read_only: Whether only to read a file of this version that exists, as the reader does;
-            then the object may be used in any thread, in one at a time.
+        is_read_only: Only read an existing file of this version, as the reader does; then the
+            object may be used in any thread, but not concurrently.
 
     Raises:
         DetError: The file belongs to another version.
@@ -88,11 +88,11 @@ class Store:
         self._db.close()
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Commit what is written inside, or roll all of it back if an exception is raised."""
+        """Commit the writes of the block, or roll all of them back if it raises."""
         return transaction(self._db)
 
     def savepoint(self) -> AbstractContextManager[None]:
-        """Within a transaction, roll back what is written inside if an exception is raised."""
+        """Within a transaction, roll back the writes of the block if it raises."""
         return savepoint(self._db)
 
     # timings, and metrics in the feed
@@ -172,7 +172,7 @@ class Store:
     # deleting
 
     def delete_experiment(self, experiment_id: int, trial_ids: Sequence[int]) -> Iterator[None]:
-        """Delete the rows of an experiment: some in each step, in a transaction of their own."""
+        """Delete the rows of an experiment: some in each step, each in its own transaction."""
         yield from delete_in_parts(self._db, "feed", "seq", "experiment_id = ?", [experiment_id])
         for first in range(0, len(trial_ids), _TRIALS_AT_ONCE):
             some = list(trial_ids[first : first + _TRIALS_AT_ONCE])
@@ -192,7 +192,7 @@ class Store:
     def give_back(self) -> bool:
         """Give some unused pages back to the file system; return whether there are more.
 
-        Some pages stay, because the next rows need them.
+        Some unused pages are kept for the next rows.
         """
         free: int = self._db.execute("PRAGMA freelist_count").fetchone()[0]
         if free > _PAGES_KEPT:
@@ -236,14 +236,14 @@ class History:
         self._db.execute("INSERT INTO events VALUES (?, ?, ?)", (seq, at, text))
 
     def add_numbers(self, seq: int, last_experiment_id: int, last_trial_id: int) -> None:
-        """Store the last numbers of experiments and trials after event `seq`."""
+        """Store the last ids of experiments and trials after event `seq`."""
         self._db.execute(
             "INSERT OR REPLACE INTO numbers VALUES (?, ?, ?)",
             (seq, last_experiment_id, last_trial_id),
         )
 
     def numbers_after(self, seq: int) -> tuple[int, int]:
-        """Return the last numbers of experiments and trials after event `seq`."""
+        """Return the last ids of experiments and trials after event `seq`."""
         row: tuple[int, int] | None = self._db.execute(
             "SELECT CAST(last_experiment_id AS INTEGER), CAST(last_trial_id AS INTEGER) "
             "FROM numbers WHERE seq <= ? "
@@ -253,7 +253,7 @@ class History:
         return row or (0, 0)
 
     def last_numbers(self) -> tuple[int, int]:
-        """Return the greatest numbers that were ever given to an experiment and a trial."""
+        """Return the greatest ids that were ever given to an experiment and a trial."""
         query = (
             "SELECT max(CAST(last_experiment_id AS INTEGER)), max(CAST(last_trial_id AS INTEGER)) "
             "FROM numbers"
@@ -281,7 +281,7 @@ class History:
         return self._db.execute("SELECT seq, json FROM snapshots ORDER BY seq DESC").fetchall()
 
     def events_after(self, seq: int, *, limit: int = -1) -> list[tuple[int, float, str]]:
-        """Return number, time and JSON of each event after `seq`, in order; -1: of all."""
+        """Return number, time and JSON of each event after `seq`, in order; `limit` -1: of all."""
         query = "SELECT seq, at, json FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         return self._db.execute(query, (seq, limit)).fetchall()
 

@@ -4,9 +4,9 @@
                            │      ▲                        └──► failed: refused, or too old
                            └──────┘ an attempt has failed
 
-An alert is stored in the transaction of its event, so it is there exactly once. A row is changed
-right after each attempt: an alert can only arrive twice if the master is killed in between, or
-if a receiver has accepted it without answering; both then have the same id.
+An alert is stored in the transaction of its event, so it exists exactly once. A row is updated
+right after each attempt. So an alert can arrive twice only if the master is killed in between, or
+if a receiver has accepted it without an answer; both copies then have the same id.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from det_jupyter.master.service.storing.attempts import SOME_ATTEMPTS
 from det_jupyter.master.service.storing.database import transaction
 from det_jupyter.master.service.storing.stored_rows import readable
 
-_KEPT = 1000  # rows that are sent or failed
-_LONGEST_TEXT = 1000  # characters
+_KEPT = 1000  # number of rows kept of alerts that are sent or failed
+_LONGEST_TEXT = 1000  # characters of an alert's text
 _LONGEST_NAME = 100
 _WORDS = {
     AlertKind.FAILED: "failed",
@@ -44,10 +44,11 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a waiting alert goes.
+    """The destination of an alert.
 
     Args:
-        alert: Its address, which is a reference; or its alert.
+        alert: The entry of the configuration or of alerts.yaml, with a reference instead of the
+            address.
         environment: The blob with the variables that the experiment was submitted with.
     """
 
@@ -56,22 +57,22 @@ class Destination:
 
     @property
     def label(self) -> str:
-        """How it is named in sentences: by its name, or by its way and its shown address."""
+        """The destination in sentences: its name, or its service and its shown address."""
         alert = self.alert
         value = getattr(alert, alert.way)
         return alert.name or f"{alert.way} {value[0] if alert.way == 'command' else shown(value)}"
 
     def dump(self) -> str:
-        """Return it as JSON; equal destinations give equal texts."""
+        """Return the destination as JSON; equal destinations give equal texts."""
         fields = self.alert.model_dump(mode="json", exclude_none=True, exclude={"on", "pools"})
         return json.dumps({"alert": fields, "environment": self.environment}, sort_keys=True)
 
     @classmethod
     def load(cls, text: str) -> Destination:
-        """Return the destination of which `dump` has made the text.
+        """Return the destination whose `dump` is this text.
 
         Raises:
-            ValueError, TypeError, KeyError: It is damaged, or has no address.
+            ValueError, TypeError, KeyError: The text is damaged, or has no address.
         """
         fields = json.loads(text)
         alert = UserAlert(**fields["alert"])
@@ -82,7 +83,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAlert:
-    """An alert to a destination; None: it was not routed yet."""
+    """An alert to a destination; `destination` None: it was not routed yet."""
 
     id: int
     at: float
@@ -95,7 +96,7 @@ class StoredAlert:
 
     @property
     def label(self) -> str:
-        """How its destination is named."""
+        """The name of its destination in sentences."""
         return "" if self.destination is None else self.destination.label
 
 
@@ -109,7 +110,7 @@ def make_news(
     trial_id: int | None = None,
     is_test: bool = False,
 ) -> AlertNews:
-    """Return what is sent about an experiment as it is now."""
+    """Return the content of an alert about an experiment in its present state."""
     experiment = state.experiment(experiment_id)
     name = experiment.name[:_LONGEST_NAME]
     best = to_finite(experiment.best_metric)
@@ -143,7 +144,7 @@ class StoredAlerts:
         self._db = db
 
     def add(self, state: MachineState, alert: Alert, at: float) -> None:
-        """Store an alert; must be called within the transaction of its event."""
+        """Store an alert. Must be called within the transaction of its event."""
         news = make_news(
             state,
             alert.kind,
@@ -160,7 +161,7 @@ class StoredAlerts:
         return self._find("state = 'raised' ORDER BY id")
 
     def _find(self, which: str, *values: object) -> list[StoredAlert]:
-        """Return some alerts; one that cannot be read is removed, as it would hold up others."""
+        """Return some alerts; remove unreadable ones, which would hold up the others."""
         columns = "id, at, news, destination, state, attempts, next_at, problem"
         rows = self._db.execute(f"SELECT {columns} FROM alerts WHERE {which}", values).fetchall()
         found = list(readable(rows, _as_alert))
@@ -169,7 +170,7 @@ class StoredAlerts:
         return found
 
     def route(self, number: int, destinations: Sequence[str]) -> None:
-        """Replace a raised alert by one for each destination."""
+        """Replace a raised alert by one alert per destination."""
         with transaction(self._db):
             self._db.executemany(
                 "INSERT INTO alerts (at, news, destination, state, next_at) "
@@ -203,7 +204,7 @@ class StoredAlerts:
         """Record that an attempt has failed.
 
         Args:
-            next_at: When to try again; None: never.
+            next_at: When to repeat the attempt; None: never.
         """
         self._db.execute(
             "UPDATE alerts SET state = ?, attempts = attempts + 1, next_at = ?, problem = ? "
@@ -212,13 +213,13 @@ class StoredAlerts:
         )
 
     def deliveries(self, limit: int) -> list[StoredAlert]:
-        """Return the last alerts by destination, newest first."""
+        """Return the last alerts with their destinations, newest first."""
         return self._find("state <> 'raised' ORDER BY id DESC LIMIT ?", limit)
 
     def problems(self) -> list[str]:
         """Return a sentence for each destination that alerts have failed to reach repeatedly.
 
-        One that cannot be read has none: its alerts are removed when they are due.
+        Unreadable destinations are left out: their alerts are removed when they are due.
         """
         rows = self._db.execute(
             "SELECT destination, problem FROM alerts WHERE state = 'waiting' AND attempts >= ? "
@@ -233,7 +234,7 @@ class StoredAlerts:
         return list(readable(rows, say))
 
     def prune(self) -> None:
-        """Delete alerts that are sent or failed, except for the last ones."""
+        """Delete alerts that are sent or failed, except the newest ones."""
         self._db.execute(
             "DELETE FROM alerts WHERE id IN (SELECT id FROM alerts WHERE state IN "
             "('sent', 'failed') ORDER BY id DESC LIMIT -1 OFFSET ?)",

@@ -1,6 +1,6 @@
 """Stores the lines that ranks print, and answers requests for them.
 
-Of each rank of a trial at most MAX_LOG_BYTES are stored, because a rank that prints without end
+At most MAX_LOG_BYTES are stored for each rank of a trial, because a rank that prints without end
 would fill the disk. The oldest lines are deleted, some at a time, and a line in their place
 contains their number; the newest are kept, because they show why a run failed.
 
@@ -33,8 +33,8 @@ from det_jupyter.master.service.storing.log_patterns import find_regex_problem
 from det_jupyter.master.service.storing.stored_rows import read_only
 
 MAX_LOG_BYTES = 32 * 1024 * 1024  # limit for each rank of a trial
-_CUT = 32  # 1/32 of the log is deleted at a time: about 20 ms
-ROW_BYTES = 40  # size of a row besides its text; in `log_sizes` too
+_CUT = 32  # this fraction (1/32) of a log is deleted at a time, which takes about 20 ms
+ROW_BYTES = 40  # size of a row without its text; `log_sizes` counts it too
 _OPEN = "trial_id = ? AND run = ? AND rank = ? AND is_open"
 SEARCH_S = 10.0  # time limit for finding lines
 COUNT_S = 2.0  # time limit for counting them
@@ -45,7 +45,7 @@ _FIELDS = ("id", "at", "trial_id", "run", "rank", "text", "level", "is_open", "a
 
 
 class Logs:
-    """The tables `logs` and `log_sizes`; of each rank of a trial `max_bytes` are kept."""
+    """The tables `logs` and `log_sizes`; `max_bytes` are kept for each rank of a trial."""
 
     def __init__(self, db: sqlite3.Connection, max_bytes: int = MAX_LOG_BYTES) -> None:
         self._db = db

@@ -1,6 +1,6 @@
-"""Parses rows of the store. A row that cannot be parsed is skipped, and the others are returned.
+"""Parses rows of the store. Rows that cannot be parsed are skipped.
 
-A file may be damaged, or written by another version; see also quarantine.py.
+The file may be damaged, or written by another version; see also quarantine.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEYS = {  # required keys of metrics records, by kind
     "batch_metrics": {"first", "values"},
     "metrics": {"group", "metrics", "steps_completed"},
 }
-# A damaged file may contain text that is no UTF-8. With this, only its row cannot be parsed.
+# A damaged file may contain text that is not UTF-8; then only its row cannot be parsed.
 as_text = partial(str, encoding="utf-8", errors="surrogateescape")
 Row = TypeVar("Row")
 Read = TypeVar("Read")
@@ -32,7 +32,7 @@ Read = TypeVar("Read")
 
 @contextmanager
 def read_only(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the database for another thread, in one read transaction."""
+    """Open the database for another thread, within one read transaction."""
     with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
         db.text_factory = as_text
         db.execute("BEGIN")
@@ -82,7 +82,7 @@ def read_metrics_of(
         which, values = f"{which} AND {last} >= ?", [*values, query.since]
     if query.until is not None:
         which, values = f"{which} AND {first} <= ?", [*values, query.until]
-    # Sorting the numbers and not the rows: that would copy all rows.
+    # The query sorts the numbers, not the rows: that would copy all rows.
     return _read_metrics(path, f"seq IN (SELECT seq FROM feed WHERE {which})", values)
 
 
@@ -103,7 +103,7 @@ def _metrics_record(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
 
 
 def as_change_of_curves(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
-    """Parse a row of the feed that has metrics, or after which step they were deleted."""
+    """Parse a row of the feed with metrics, or with the step after which they were deleted."""
     item = as_item(row)
     if item.kind == "metrics":
         _checked(item.data)

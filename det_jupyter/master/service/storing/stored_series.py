@@ -16,8 +16,8 @@ Rows are packed, and chunks are rolled up into longer steps of time:
 A chunk that was rolled up refers to the chunk of the next step that contains its rows
 (`rolled_into`). Both are kept for a while: a picture of a long time reads the coarse one, a
 picture of a short time the fine ones. Of each step at least a number of the newest rows is kept
-(LEVELS); those of the last step are kept for ever. Ages do not matter, so a clock that jumps
-changes nothing.
+(LEVELS); rows of the last step are kept for ever. The rules do not depend on ages, so a jump of
+the clock has no effect.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ TrialOf = Callable[[str, int], tuple[int, int] | None]  # trial and run of an al
 
 MEASURED = 0.0  # the step of rows that are not rolled up
 LAST_STEP_S = 3600.0
-_CLOCK_STEP_S = 60.0  # a sample that is so much older than the last means that the clock was set
+_CLOCK_STEP_S = 60.0  # a sample older than the last one by this much means that the clock was set
 _MAX_SOURCES = 2048  # sources in one sample
-_MAX_OWN = 100  # sections, and counters, that a user has named
-_MAX_NAME = 200  # characters
-_MAX_VALUE = 1e30  # values are packed as float32, whose range ends at 3e38
+_MAX_OWN = 100  # most sections, and most counters, that a user may name
+_MAX_NAME = 200  # characters of a name
+_MAX_VALUE = 1e30  # greatest value: values are packed as float32, whose range ends at 3e38
 _AGENT = "agent:"
 OF_KEY = "owner = ? AND kind = ? AND run = ? AND source = ?"
 
@@ -60,7 +60,7 @@ class Level:
 
 
 LEVELS = (
-    Level(MEASURED, 3_600, 3_600),  # an hour, at a sample a second
+    Level(MEASURED, 3_600, 3_600),  # an hour, with a sample per second
     Level(10.0, 2_160, 8_640),  # a day
     Level(60.0, 3_600, 10_080),  # a week
     Level(600.0, 2_160, 8_640),  # two months
@@ -68,7 +68,7 @@ LEVELS = (
 
 
 class Key(NamedTuple):
-    """What a row or chunk contains; `source` is "" in rows of samples, which have all sources."""
+    """Identifies the content of a row or chunk; `source` "" in rows of samples: all."""
 
     owner: str
     kind: str
@@ -121,7 +121,7 @@ class StoredSeries:
     ) -> None:
         """Store samples of an agent's computer and of the processes of its ranks.
 
-        A sample that is not newer than the owner's last one is left out: it was sent twice, or the
+        A sample that is not newer than the owner's last one is dropped: it was sent twice, or the
         clock went back a little.
         """
         computer = Key(owner_of_agent(agent_id), "system", 0, "")
@@ -159,7 +159,7 @@ class StoredSeries:
         )
 
     def _delete_reasons(self, owner: str, values: Values) -> None:
-        """Delete the reasons for missing values of names that have values now."""
+        """Delete the reasons for missing values of names that now have values."""
         query = "SELECT source, name FROM series_missing WHERE owner = ?"
         for source, name in self._db.execute(query, (owner,)).fetchall():
             if name in values.get(source, {}):
@@ -222,9 +222,10 @@ class StoredSeries:
         )
 
     def cut(self, trial_id: int, run: int, steps_completed: int) -> None:
-        """Record that a run begins after this step: later steps of the runs before it are void.
+        """Record that a run begins after this step, so that later steps of earlier runs are void.
 
-        Those may have rows although their start was not reported, as their agent was lost.
+        Earlier runs may have rows although their start was not reported, because their agent was
+        lost.
         """
         self._db.execute(
             "INSERT INTO series_cuts (trial_id, run, steps_completed) VALUES (?, ?, ?)",
@@ -232,7 +233,7 @@ class StoredSeries:
         )
 
     def delete(self, trial_ids: Sequence[int]) -> Iterator[None]:
-        """Delete everything of these trials: some of it in each step, in a transaction."""
+        """Delete all data of these trials: some in each step, each step in a transaction."""
         owners = [owner_of_trial(trial_id) for trial_id in trial_ids]
         marks = ", ".join("?" * len(owners))
         for table in ("series_rows", "series_chunks"):
@@ -256,7 +257,7 @@ class StoredSeries:
             found = self._db.execute(
                 f"DELETE FROM series_rows WHERE id IN ({marks})", packed.ids
             ).rowcount
-            if found == len(packed.ids):  # if fewer, the trial was deleted meanwhile
+            if found == len(packed.ids):  # else the trial was deleted meanwhile
                 for chunk in packed.chunks:
                     self._add_chunk(chunk)
 
@@ -314,9 +315,9 @@ def _by_key(computer: Key, sample: SystemSample, trial_of: TrialOf) -> dict[Key,
 
 
 def _key_of(computer: Key, source: str, trial_of: TrialOf) -> tuple[Key, str] | None:
-    """Return the owner of a source, and the source's name there.
+    """Return the owner of a source, and the source's name for that owner.
 
-    None if it is a process of a run that is unknown or over.
+    None if the source is a process of a run that is unknown or over.
     """
     kind, _, rest = source.partition(":")
     if kind not in ("rank", "workers"):

@@ -1,11 +1,11 @@
-"""Which experiments go to which trackers, how far they are sent, and how the last attempt went.
+"""The experiments that are sent to trackers, with their position and the last attempt's result.
 
-What a tracker gets is in the feed already, so only a position is stored: the number of the last
-item that it has, for each experiment and tracker. The process that sends advances it after the
-tracker has taken what is before it (`det_jupyter/trackers/`).
+The data for a tracker are in the feed, so only a position is stored for each experiment and
+tracker: the number of the last item that the tracker has. The sending process advances it after
+the tracker has accepted the items before it (`det_jupyter/trackers/`).
 
-A row is added in the transaction in which its experiment is submitted or continued. It has the
-failures of its tracker too, so that the reader, another process, shows the same as the master.
+A row is added in the transaction in which its experiment is submitted or continued. It also has
+the failures of its tracker, so that the reader, another process, shows the same as the master.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _WAITS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracked:
-    """An experiment at a tracker.
+    """An experiment that is sent to a tracker.
 
     Args:
-        tracker: Its entry, with references in the place of secrets.
-        environment: The variables that go with it, as `Addresses.variables` reads them.
-        key: Unique for this experiment and tracker.
-        seq: Number of the last item of the feed that it has.
-        attempts: How many have failed since the last one that did not.
+        tracker: The tracker's entry, with references instead of secrets.
+        environment: The tracker's variables, in the form that `Addresses.variables` reads.
+        key: A key that is unique for this experiment and tracker.
+        seq: Number of the last feed item that the tracker has.
+        attempts: Number of failed attempts since the last success.
         next_at: When to try again.
-        problem: Why the last attempt failed; if none has, a remark.
+        problem: Why the last attempt failed; after a success, a remark.
     """
 
     id: int
@@ -74,10 +74,11 @@ class TrackedExperiments:
         self._addresses = addresses
 
     def add_own(self, state: MachineState, experiment: Experiment) -> None:
-        """Add the trackers of an experiment, its own and those of trackers.yaml.
+        """Add the trackers of an experiment: its own, and those of trackers.yaml.
 
-        Experiments that only try or measure something have none (`is_quiet`), nor have imported
-        ones, which may come from the same tracker. A tracker that a user has stopped stays out.
+        Experiments that only try or measure something (`is_quiet`) have none. Imported experiments
+        have none either, as they may come from the same tracker. A tracker to which a user has
+        stopped sending is not added again.
         """
         if experiment.is_quiet or experiment.source:
             return
@@ -105,14 +106,15 @@ class TrackedExperiments:
         *,
         is_again: bool = True,
     ) -> int:
-        """Send an experiment to a tracker from now on, and return the number of the row.
+        """Start sending an experiment to a tracker; return the number of the row.
 
-        If it goes there already, it is sent from its beginning again: what the tracker has is not
-        doubled, what it has lost is made good.
+        If it is sent there already, it is sent again from its beginning: data that the tracker has
+        are not doubled, data that it has lost are restored.
 
         Args:
-            environment: The variables that go with it, as `Addresses.variables` reads them.
-            is_again: Whether a user asks for it; else what a user has ended stays so.
+            environment: The tracker's variables, in the form that `Addresses.variables` reads.
+            is_again: Whether a user has requested it; if not, and a user has stopped sending, it
+                stays stopped.
         """
         query = (
             "INSERT INTO tracked (experiment_id, tracker, environment, key) "
@@ -132,7 +134,7 @@ class TrackedExperiments:
         return int(number)
 
     def end(self, experiment_id: int, tracker: Tracker) -> None:
-        """Send an experiment to a tracker no more; `add` goes on with it."""
+        """Stop sending an experiment to a tracker; `add` can start it again."""
         self._db.execute(
             "UPDATE tracked SET is_over = 1, problem = '', attempts = 0 "
             "WHERE experiment_id = ? AND tracker = ?",
@@ -140,7 +142,7 @@ class TrackedExperiments:
         )
 
     def environment_of(self, experiment_id: int, tracker: Tracker) -> str | None:
-        """Return the variables that go with an experiment to a tracker; None: there are none."""
+        """Return the variables with which an experiment is sent to a tracker; None if none."""
         query = "SELECT environment FROM tracked WHERE experiment_id = ? AND tracker = ?"
         document = self._document(experiment_id, tracker)
         row: tuple[str | None] | None
@@ -148,7 +150,7 @@ class TrackedExperiments:
         return row[0] if row else None
 
     def _document(self, experiment_id: int, tracker: Tracker) -> str:
-        """Return an entry as it is stored: as before, if the experiment has one of this place."""
+        """Return a tracker's entry as stored: the stored one, if the experiment has this place."""
         hidden = self._addresses.hide_entry(tracker.model_dump(exclude_none=True))
         place = Tracker.model_validate(hidden).place
         query = "SELECT tracker FROM tracked WHERE experiment_id = ?"
@@ -158,14 +160,14 @@ class TrackedExperiments:
         return json.dumps(hidden, sort_keys=True)
 
     def of(self, experiment_id: int) -> list[Tracked]:
-        """Return where an experiment is sent."""
+        """Return the rows of an experiment, without those that a user has stopped."""
         return self._find("experiment_id = ? AND NOT is_over ORDER BY id", experiment_id)
 
     def behind(self, numbers: Sequence[int] | None = None) -> list[Tracked]:
-        """Return what was not sent whole, the oldest experiments first.
+        """Return the rows that are behind the feed, the oldest experiments first.
 
         Args:
-            numbers: Of these rows only; else all are looked at, some 15 us for each.
+            numbers: Examine only these rows; None: all rows, at about 15 us each.
         """
         which = f"NOT is_over AND EXISTS ({_WAITS}) ORDER BY experiment_id, id"
         if numbers is None:
@@ -174,7 +176,7 @@ class TrackedExperiments:
         return self._find(f"{some} AND {which}", json.dumps(numbers))
 
     def reported_since(self, seq: int) -> list[Tracked]:
-        """Return the rows of the experiments that the feed has something new of."""
+        """Return the rows of the experiments with feed items after `seq`."""
         some = "experiment_id IN (SELECT experiment_id FROM feed WHERE seq > ?)"
         return self._find(f"NOT is_over AND {some} ORDER BY experiment_id, id", seq)
 
@@ -184,7 +186,7 @@ class TrackedExperiments:
         return list(readable(rows.fetchall(), _as_tracked))
 
     def work_of(self, tracked: Tracked) -> TrackerWork:
-        """Return what the process of a tracker needs to go on with an experiment."""
+        """Return the data that the process of a tracker needs to continue with an experiment."""
         rows = self._db.execute(
             "SELECT trial_id, json FROM tracked_runs WHERE tracked_id = ?", (tracked.id,)
         )
@@ -202,9 +204,9 @@ class TrackedExperiments:
     def advance(
         self, number: int, progress: TrackerProgress, now: float
     ) -> tuple[Tracked, Tracked] | None:
-        """Store what a tracker has got, or why not; return the row before and after that.
+        """Store how far a tracker has an experiment, or why not; return the row before and after.
 
-        A number that is not there any more is ignored: its experiment was deleted.
+        A number without a row is ignored, as its experiment was deleted.
         """
         with transaction(self._db):
             found = self._find("id = ?", number)
@@ -232,7 +234,7 @@ class TrackedExperiments:
     def set_attempts(
         self, numbers: Collection[int], attempts: int, next_at: float, problem: str
     ) -> None:
-        """Store how attempts to reach a tracker went, in the rows that wait for it."""
+        """Store the result of attempts to reach a tracker in the rows that wait for it."""
         self._db.execute(
             "UPDATE tracked SET attempts = ?, next_at = ?, problem = ? "
             "WHERE id IN (SELECT value FROM json_each(?))",
@@ -240,7 +242,7 @@ class TrackedExperiments:
         )
 
     def forget_attempts(self) -> None:
-        """Have everything tried at once: trackers may be there again since the last master."""
+        """Make all rows due at once, as trackers may be reachable again for a new master."""
         self._db.execute(
             "UPDATE tracked SET attempts = 0, next_at = 0, problem = '' WHERE attempts > 0"
         )
@@ -274,7 +276,7 @@ class TrackedExperiments:
         )
 
     def problems(self) -> list[str]:
-        """Return a sentence for each tracker that repeatedly could not be sent to."""
+        """Return a sentence for each tracker to which attempts have failed repeatedly."""
         failing = self._find(
             "attempts >= ? AND NOT is_over GROUP BY tracker, problem", SOME_ATTEMPTS
         )
@@ -283,7 +285,7 @@ class TrackedExperiments:
         ]
 
     def delete(self, experiment_id: int) -> None:
-        """Delete the rows of an experiment; what trackers have stays there."""
+        """Delete the rows of an experiment; the data at trackers are kept."""
         with transaction(self._db):
             self._db.execute(
                 "DELETE FROM tracked_runs WHERE tracked_id IN "
@@ -299,5 +301,5 @@ def _as_tracked(row: tuple[Any, ...]) -> Tracked:
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> Tracker:  # many experiments go to few places
+def _parsed(text: str) -> Tracker:  # cached, because many experiments use few trackers
     return Tracker.model_validate_json(text)

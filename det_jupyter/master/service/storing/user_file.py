@@ -1,4 +1,4 @@
-"""A file that the user writes, in the data folder: read again whenever it has changed."""
+"""A file in the data folder that the user writes; it is read again whenever it has changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UserFile(Generic[Content]):
     Args:
         path: The file; it may be absent.
         parse: Parses its text.
-        empty: The content if the file is absent or wrong.
+        empty: The content if the file is missing or not valid.
     """
 
     def __init__(self, path: Path, parse: Callable[[str], Content], empty: Content) -> None:
@@ -31,12 +31,12 @@ class UserFile(Generic[Content]):
 
     @property
     def content(self) -> Content:
-        """The content as it is now; none of it if something is wrong."""
+        """The present content; the empty content if the file is not valid."""
         return self._current()[0]
 
     @property
     def problems(self) -> list[Problem]:
-        """The problems because of which nothing in it counts."""
+        """The problems that make the file invalid."""
         return self._current()[1]
 
     def _current(self) -> tuple[Content, list[Problem]]:
