@@ -1,6 +1,6 @@
 """`python -m det_jupyter.trackers`: sends experiments to one tracker, started by the master.
 
-    stdin     one line of JSON: a TrackerOrder; the program exits when stdin is closed
+stdin     one line of JSON: a TrackerOrder; the program exits when stdin is closed
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ The master keeps the listening socket as long as it runs. A reader accepts conne
     a connection waits               a reader is started; it accepts on the socket while it runs
     the reader has ended             the next connection starts another
     the reader has ended soon        ... after a pause, which is longer each time
-    again, or it cannot be started   waiting connections are closed: if their clients are gone, they
-                                     would cause starts for ever; other clients connect again
+    again, or it cannot be started   waiting connections are closed: if their clients are gone,
+                                     they would cause starts for ever; others connect again
 
 Each reader is forked by the starter (`reader_starter.py`). It reads a byte for each commit from a
 socket that the master writes to, and writes its log to reader.log.

@@ -41,7 +41,7 @@ def prose(sentence: str) -> str:
 
     >>> prose("`det` > 1 `x")
     '<code style="font:12px/1.4 ui-monospace,monospace;background:transparent;color:inherit">\
-    det</code> &gt; 1 `x'
+det</code> &gt; 1 `x'
     """
     return re.sub("`([^`]+)`", rf'<code style="{CODE}">\1</code>', escaped(sentence))
 
@@ -52,8 +52,7 @@ def block(tag: str, text: str, style: str) -> str:
 
 
 def chart_grid(charts: Sequence[Chart], no_metrics: str = "") -> str:
-    """Return charts side by side, all up to the same step; without charts, the text `no_metrics`.
-    """
+    """Return charts side by side, all up to the same step; `no_metrics` if there are none."""
     if not charts:
         return block("p", no_metrics, QUIET)
     last_step = max(series["steps"][-1] for chart in charts for series in chart["series"])

@@ -46,8 +46,7 @@ class Pace:
                 self._starts[curve.trial_id] = min(first, self._starts.get(curve.trial_id, first))
 
     def seconds(self, curve: Curve, places: Iterable[int]) -> list[float]:
-        """Return the seconds from the trial's first point to those at `places`, rounded to 0.01.
-        """
+        """Return the seconds since the trial's first point of points at `places`, to 0.01 s."""
         start = self._starts.get(curve.trial_id, 0.0)
         return [round(max(0.0, measured_at(curve.times, i) - start), 2) for i in places]
 

@@ -3,10 +3,10 @@
 Commands are only collected here; they are carried out after the commit. The changes of an event
 are marked in the feed (feed.py).
 
-    a request of a user     is handled, or refused, or fails: the user gets the error, and nothing has
-                            changed
-    an event of a program   is handled, or skipped, or set aside (quarantine.py); in each case it is
-                            acknowledged, because otherwise it would be sent again for ever
+    a request of a user     is handled, or refused, or fails: the user gets the error, and nothing
+                            has changed
+    an event of a program   is handled, or skipped, or set aside (quarantine.py); in each case it
+                            is acknowledged, because otherwise it would be sent again for ever
 
 If the body of `undoable` raises, all its effects are undone. The machine may then be changed in
 part, and is restored from the stored events, which takes some milliseconds and is seldom needed.

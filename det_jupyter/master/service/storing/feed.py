@@ -1,8 +1,8 @@
 """The feed: numbered items about experiments, in order.
 
     metrics, truncated       metrics of trials, and the steps after which they were deleted
-    experiment, config,      marks of changed objects. A new mark of an object replaces the old one,
-    trial, checkpoint,       so there is one per object, with the number of the last change
+    experiment, config,      marks of changed objects. A new mark of an object replaces the old
+    trial, checkpoint,       one, so there is one per object, with the number of the last change
     cluster
 
 A program that has read up to a number finds new items after it; the reader and the senders of
