@@ -1,4 +1,4 @@
-"""A process that plays another user of the computer. Only root can start it."""
+"""Runs a function in a process of another user of the computer. Only root can start it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NOBODY = 65534
 def as_another_user(
     attempt: Callable[[], str], *, folder: Path | None = None, limit_s: float = 3.0
 ) -> str:
-    """Return what the attempt returns in a process of another user; "refused" without an answer.
+    """Return what `attempt` returns in a process of another user; "refused" if nothing in time.
 
     Args:
-        folder: The process's working directory, also if the other user cannot reach it.
+        folder: The process's working directory, even if the other user cannot reach it.
     """
     reader, writer = os.pipe()
     if (pid := os.fork()) == 0:

@@ -1,4 +1,4 @@
-"""A trial that is made to be limited by whatever its hyperparameters say."""
+"""A trial whose speed is limited by the resource that its hyperparameters name."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class MadeTrial(PyTorchTrial):
 
 
 def config(num_slots: int = 1, **hparams: Any) -> dict[str, Any]:
-    """Return the configuration of a trial that goes on until it is killed."""
+    """Return the configuration of a trial that trains until it is killed."""
     return {
         "name": "made",
         "entrypoint": "MadeTrial",

@@ -1,4 +1,4 @@
-"""For all tests: never touch the user's own det_jupyter, and leave no process of ours behind."""
+"""For all tests: the user's own det_jupyter is never used, and no process is left running."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ JOURNEYS = ("tests/browser/", "tests/lab/")
 REAL_PARTS = ("tests/e2e/", "tests/integration/")
 NO_BYTECODE = sys.dont_write_bytecode
 
-# torch computes in one thread, here and in what tests start: on cores that others use too, several
-# spin until the last of them has had its turn ([m] 10 instead of 0.4 s CPU for 600 batches).
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded, which conftests do too
+# torch computes in one thread, in this process and in those that tests start: on cores that others
+# use too, several threads spin until the last one has had its turn ([m] 10 instead of 0.4 s CPU
+# for 600 batches).
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded, which conftests do as well
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take SIGINT and SIGHUP: shells and nohup have processes ignore them, and tests send them.
+    """Handle SIGINT and SIGHUP, which tests send, though shells and nohup may ignore them.
 
-    Compile det_jupyter, of which tests start some hundred processes: where Python is told to
-    write no bytecode, each would compile it ([m] 0.3 of the 1 s CPU in which a master starts).
+    Compile det_jupyter to bytecode, as tests start some hundred processes of it: where Python is
+    configured to write no bytecode, each process would compile it ([m] 0.3 of the 1 s CPU in which
+    a master starts).
 
-    Collect no garbage while tests are collected: they stay ([m] 22 instead of 30 s CPU).
+    Do not collect garbage while pytest collects tests, as these stay ([m] 22 instead of 30 s CPU).
 
-    Do without the grammar of IRIs that jsonschema compiles in each process that imports it, where
-    rfc3987_syntax is installed ([m] 1.2 s CPU): nothing that tests import checks an IRI.
+    Hide the grammar of IRIs that jsonschema compiles in each process that imports it, where
+    rfc3987_syntax is installed ([m] 1.2 s CPU): no test checks an IRI.
     """
     gc.disable()
     sys.modules.setdefault("rfc3987_syntax", ModuleType("rfc3987_syntax"))
@@ -49,17 +51,18 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(Path(det_jupyter.__file__).parent, quiet=2)
-    # Its asserts are rewritten, too: where that is stored once ([m] 2.3 s CPU in each process).
+    # Hypothesis's asserts are rewritten too, unless they are cached ([m] 2.3 s CPU in each
+    # process).
     from hypothesis import settings
 
-    # How long an example takes says more of the machine than of the code.
+    # The duration of an example depends on the machine more than on the code.
     settings.register_profile("det_jupyter", deadline=None)
     settings.load_profile("det_jupyter")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
-    """Have a test fail when nothing moves any more."""
+    """Make a test fail when its processes make no progress any more."""
     return waiting.set_timer(item, settings)
 
 
@@ -71,7 +74,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have files of one room share a process, where they run side by side."""
+    """Let test files of one room share a process when tests run in parallel."""
     if config.getvalue("dist") != "loadfile":
         return None
     from tests.side_by_side import RoomsApart
@@ -83,10 +86,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Have each of the processes that run tests side by side begin at another file.
+    """Make each of the parallel test processes begin at another file.
 
-    They find the modules that another has compiled, with its asserts rewritten, and do not all
-    compile the same one at the same time ([m] 5 s CPU for all modules).
+    Then a process finds modules that another one has compiled with rewritten asserts, and they do
+    not all compile the same module at the same time ([m] 5 s CPU for all modules).
     """
     report = yield
     worker = getattr(collector.config, "workerinput", None)
@@ -98,15 +101,15 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests into the same order in all processes, and the journeys first.
+    """Sort the tests in the same order in all processes, with the journeys first.
 
-    The journeys are the longest work that one process does alone.
+    The journeys are the longest work that a single process does.
     """
     items.sort(key=lambda item: (not item.nodeid.startswith(JOURNEYS), item.path.parts))
 
 
 def pytest_collection_finish() -> None:
-    """Spare what is there before the first test from being looked at whenever garbage is."""
+    """Exclude existing objects from garbage collection before the first test."""
     sys.dont_write_bytecode = NO_BYTECODE
     gc.freeze()
     gc.enable()
@@ -114,7 +117,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let what tests of hostile texts have logged go from one process to another."""
+    """Escape surrogates in the reports of tests, so that processes can exchange them."""
     report = yield
     report.sections = [(name, _sendable(text)) for name, text in report.sections]
     if _sendable(report.longreprtext) != report.longreprtext:
@@ -127,7 +130,7 @@ def _sendable(text: str) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many journeys through JupyterLab were made, and what was left out."""
+    """Print the number of journeys through JupyterLab, and the skipped tests."""
     reports = {
         outcome: [each for each in terminalreporter.getreports(outcome) if is_last(each)]
         for outcome in ("passed", "failed", "skipped")
@@ -146,13 +149,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def is_last(report: pytest.TestReport | pytest.CollectReport) -> bool:
-    """Whether this is the report that says what became of a test, or of a skipped module."""
+    """Return whether this is the final report of a test, or of a skipped module."""
     return report.when in ("call", "collect") or report.outcome != "passed"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Point everything at an empty folder; tests that start a master use one of their own."""
+    """Set the home to an empty folder; tests that start a master use a home of their own."""
     home = tmp_path_factory.mktemp("unused-home")
     waiting.folders.append(tmp_path_factory.getbasetemp())
     os.environ[paths.HOME_VARIABLE] = str(home)
@@ -162,9 +165,10 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _modules_close_what_they_open(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have an open socket or file fail the module that left it, not a later one.
+    """Make an unclosed socket or file fail the module that opened it, not a later one.
 
-    What is left then stays mostly, as it was imported: it is not looked at again.
+    Objects that exist afterwards mostly stay, such as imported modules: they are not checked
+    again.
     """
     yield
     if request.node.nodeid.startswith(REAL_PARTS):
@@ -181,10 +185,10 @@ def _nothing_outlives_the_run(tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.hookimpl(wrapper=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
-    """End what processes that ran tests have left; those that were killed have not looked."""
+    """End the processes that tests have left; test processes that were killed have not done so."""
     yield
     plugins = session.config.pluginmanager
-    if not plugins.hasplugin("dsession"):  # of the process that only hands out tests
+    if not plugins.hasplugin("dsession"):  # of the process that only distributes tests
         return
     factory = session.config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist asks it
     if left := end_what_is_left(factory.getbasetemp()):
@@ -193,7 +197,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
 
 
 def end_what_is_left(folder: Path) -> str:
-    """Kill what was started under homes in this folder, and say what that was."""
+    """Kill the processes that were started under homes in this folder; return a description."""
     left = processes_below(folder)
     names = [f"{p.pid}: {' '.join(p.cmdline())[:100]}" for p in left]
     for process in left:
@@ -203,7 +207,7 @@ def end_what_is_left(folder: Path) -> str:
 
 @pytest.fixture
 def zip_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Add a kind of storage that is no folder, and return a location of it."""
+    """Add a kind of storage that is not a folder, and return a location of it."""
     from det_jupyter.storage.kinds import KINDS
     from tests.zip_storage import SCHEME, ZipStorage
 
@@ -213,7 +217,7 @@ def zip_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def parses(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list to which each configuration that is parsed in this process is added."""
+    """Return a list to which each configuration that is parsed in this process is appended."""
     parsed: list[Any] = []
     validate = ExperimentConfig.model_validate
 

@@ -1,6 +1,6 @@
-"""How many examples the exactness properties try: a few in `make test`, many in `make test-long`.
+"""Number of examples for exactness properties: few in `make test`, many in `make test-long`.
 
-A file of such properties says so, and sizes each of them:
+A file of such properties has a mark, and a size for each property:
 
     pytestmark = pytest.mark.exactness
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 
-VARIABLE = "DET_JUPYTER_EXAMPLES"  # how many times as many as usual
+VARIABLE = "DET_JUPYTER_EXAMPLES"  # by how much the usual number of examples is multiplied
 
 
 def examples(usual: int) -> int:
-    """Return how many examples this run tries of a property that usually gets `usual`."""
+    """Return the number of examples in this run for a property that usually has `usual`."""
     return usual * int(os.environ.get(VARIABLE, "1"))

@@ -1,8 +1,8 @@
 """`python -m tests.fake_bridge CONFIG MASTER`: a bridge to a cluster that does not exist.
 
-The folder of the file that `token_file` names has the cluster's nodes, in nodes.json (a list of
-ClusterNode), and gets the orders, in orders.jsonl. Without nodes.json the bridge cannot connect. A
-host runs as soon as it is ordered, and ends as soon as that is.
+The folder of the file that `token_file` names contains the cluster's nodes, in nodes.json (a list
+of ClusterNode); orders are appended to orders.jsonl there. Without nodes.json the bridge cannot
+connect. A host runs as soon as its start is ordered, and ends as soon as its end is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ORDER: TypeAdapter[BridgeOrder] = TypeAdapter(BridgeOrder)
 
 
 def main() -> None:
-    """Report every 50 ms, until stdin ends."""
+    """Report every 50 ms, until stdin is closed."""
     folder = Path(ClusterConfig.model_validate_json(sys.argv[1]).token_file).parent
     hosts: dict[str, str] = {}  # agents by node
     threading.Thread(target=_obey, args=(folder / "orders.jsonl", hosts), daemon=True).start()

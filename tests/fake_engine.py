@@ -1,4 +1,4 @@
-"""A starter of agents that are no agents: idle processes, one for each of several computers.
+"""A fake starter of agents: it starts idle processes, one for each of several computers.
 
 It stands for starters such as Ray, whose hosts outlive the master and are found by their names.
 """
@@ -16,7 +16,7 @@ from det_jupyter.contract.host.processes import Process
 
 
 class FakeEngine:
-    """An Engine. What it has started is in a file, where an engine of a later master finds it."""
+    """An Engine. It records its processes in a file, for an engine of a later master."""
 
     def __init__(self, file: Path, names: Collection[str] = ("one", "other")) -> None:
         self._file = file
@@ -30,7 +30,7 @@ class FakeEngine:
         for name in self._names:
             if name not in connected and name not in running:
                 if (killed := self._own.get(name)) is not None:
-                    killed.wait()  # the signal may have come after `_running` polled
+                    killed.wait()  # the signal may have arrived after `_running` polled
                 started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
                 self._own[name] = started
                 running[name] = Process.of(started.pid)
@@ -40,22 +40,22 @@ class FakeEngine:
         return missing
 
     def is_running(self) -> bool:
-        """Return whether a process lives."""
+        """Return whether any process is alive."""
         return bool(self._running())
 
     def why_silent(self, agent_id: str, process: Process) -> str | None:
-        """Return whether the process of that name is stopped."""
+        """Return a message if the process of that name is stopped; else None."""
         if agent_id not in self._running():
             return None
         return f"agent {agent_id} {'is stopped' if process.is_frozen else 'does not answer'}"
 
     def dismiss(self) -> None:
-        """Terminate what this object has started."""
+        """Terminate the processes that this object has started."""
         for process in self._own.values():
             process.terminate()
 
     def end_all(self, patience_s: float) -> tuple[list[str], list[str]]:
-        """End all."""
+        """End all processes."""
         ended: list[str] = []
         left: list[str] = []
         for name, process in self._running().items():
@@ -64,7 +64,7 @@ class FakeEngine:
 
     def _running(self) -> dict[str, Process]:
         for process in self._own.values():
-            process.poll()  # which reaps it
+            process.poll()  # reaps it
         if not self._file.exists():
             return {}
         known = json.loads(self._file.read_text())

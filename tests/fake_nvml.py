@@ -2,7 +2,7 @@
 
     DET_JUPYTER_FAKE_NVML=tests.fake_nvml DET_TEST_NVML=SHAPE    in a program, SHAPE as in SHAPES
 
-It counts traffic as an H100 in an HGX board does, and answers in no time.
+It counts traffic as an H100 in an HGX board does, and answers at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FakeNvml:
     """A driver with some GPUs.
 
     Args:
-        num_gpus: How many.
+        num_gpus: The number of GPUs.
         mig: Slices of the first GPU; None if MIG is off.
         errors: Function -> number of the error that it raises, for all GPUs.
         lost: Indices of the GPUs that have fallen off the bus.
@@ -84,13 +84,13 @@ class FakeNvml:
         self.processes = processes or {}
         self.pcie_s = pcie_s
         self.throttle_reasons = 0x1
-        self.links = {138: 0, 139: 0}  # KiB
+        self.links = {138: 0, 139: 0}  # KiB of traffic, by counter
         self.asked: list[str] = []
-        self.uncorrected: dict[str, int] = {}  # errors of memory by device
-        self.events: list[tuple[str, int]] = []  # errors (Xid) that no call has returned
+        self.uncorrected: dict[str, int] = {}  # memory errors by device
+        self.events: list[tuple[str, int]] = []  # errors (Xid) that no call has returned yet
 
     def __getattribute__(self, name: str) -> Any:
-        """Record each call, and let it fail if it shall."""
+        """Record each call; raise an error if one is configured."""
         found = super().__getattribute__(name)
         if not name.startswith("nvml") or name.startswith("nvmlEventType"):
             return found
@@ -234,10 +234,10 @@ _driver: FakeNvml | None = None
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the driver of this process has of that name."""
+    """Return the attribute of this process's driver."""
     global _driver
     if name.startswith("__") or (_driver is None and SHAPE_VARIABLE not in os.environ):
-        raise AttributeError(name)  # pickle looks in all modules for what has no __module__
+        raise AttributeError(name)  # pickle searches all modules for objects without `__module__`
     if _driver is None:
         _driver = SHAPES[os.environ[SHAPE_VARIABLE]]()
         memory = json.loads(os.environ.get("DET_TEST_NVML_MEMORY", "{}"))

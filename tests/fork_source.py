@@ -1,4 +1,4 @@
-"""The process that tests fork others from: it has loaded what takes seconds (tests/forks.py)."""
+"""The process from which tests fork others: it has loaded slow modules (tests/forks.py)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ REPOSITORY = str(Path(__file__).parents[1])
 
 
 def main() -> None:
-    """Load modules, then fork what is asked for until the other end of the socket is closed."""
+    """Load modules, then fork on request until the other end of the socket is closed."""
     sys.path[0] = REPOSITORY
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # it starts threads when it is loaded
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # OpenBLAS starts threads when it is loaded
     # Ctrl-C ends the tests, which then close the socket.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def serve(connection: socket.socket, stream: BufferedRWPair) -> None:
-    """Carry out one request after the other; what was forked dies with this process."""
+    """Carry out requests one after the other; forked processes are killed with this process."""
     parent = os.getpid()
     while True:
         length, descriptors, _, _ = socket.recv_fds(connection, 4, 2)
@@ -69,7 +69,7 @@ def serve(connection: socket.socket, stream: BufferedRWPair) -> None:
 
 
 def answer(stream: BufferedRWPair, value: Any) -> None:
-    """Send a value."""
+    """Send a value as the answer."""
     pickle.dump(value, stream)
     stream.flush()
 
@@ -83,16 +83,16 @@ def become(
     environment: dict[str, str],
     outputs: Sequence[str],
 ) -> NoReturn:
-    """Be a process as if it had been started afresh, in a session of its own.
+    """Turn a forked process into one like a fresh Python process, in a session of its own.
 
     Args:
-        descriptors: Open files, its first arguments.
+        descriptors: Open files, which are its first arguments.
         target: The function to call, `module:name`; a number that it returns is the exit status.
-        args: Further arguments, pickled: only this process imports what they are made of.
+        args: Further arguments, pickled, so that only this process imports their modules.
         argv: The command line.
         folder: The working directory.
-        environment: All its variables.
-        outputs: Files for stdout and stderr; empty for those of the parent.
+        environment: All of its environment variables.
+        outputs: Files for stdout and stderr; empty: the parent's.
     """
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -101,7 +101,7 @@ def become(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND  # appended: both may be one file
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND  # append, as both may be one file
     for number, file in enumerate(outputs, 1):
         os.dup2(opened := os.open(file, flags), number)
         os.close(opened)
@@ -110,7 +110,7 @@ def become(
     if not target.startswith("tests."):
         del sys.path[0]
     if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()  # else numpy would draw the same in all
+        numpy.random.seed()  # otherwise numpy would draw the same numbers in all forks
     status: Any = 1
     try:
         module, _, name = target.partition(":")

@@ -1,11 +1,11 @@
-"""Processes for tests, forked from one that has loaded what takes seconds.
+"""Processes for tests, forked from one that has loaded slow modules.
 
     source = fork_source("torch", "pandas")
     fork = source.start("module:function", "an argument", folder=folder, outputs=files)
     fork.wait()    its exit status
 
 A fork has its own folder, environment, outputs and session, and no input. It runs the function
-like a new process, but what the source has loaded costs it nothing.
+like a new process, but modules that the source has loaded cost no time.
 """
 
 from __future__ import annotations
@@ -30,45 +30,45 @@ import psutil
 from det_jupyter.contract.host import paths
 from det_jupyter.rank import zygote
 
-# Homes of forks: /proc shows the environment of the process that they are forked from.
+# Homes of forks, as /proc shows only the environment of the process that they are forked from.
 homes_of_forks: dict[psutil.Process, str] = {}
 
 
 class Fork:
-    """A process that is not a child of ours; has what `LocalProvisioner` uses of a `Popen`."""
+    """A process that is not our child; has the methods of `Popen` that provisioners use."""
 
     stdin = stdout = stderr = None
 
     def __init__(self, source: ForkSource, pid: int, descriptors: list[int]) -> None:
         self.pid = pid
-        self.descriptors = descriptors  # the numbers there of the files that it was sent
+        self.descriptors = descriptors  # numbers, in the fork, of the files that it got
         self._source = source
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit status; None while it runs."""
+        """Return the exit status; None while the process runs."""
         if self._status is None:
             self._status = self._source.ask(self.pid)
         return self._status
 
     def wait(self) -> int:
-        """Return its exit status; kill it if this is interrupted, as by the timer of a test."""
+        """Return the exit status; on an interrupt, such as a test's timer, kill the process."""
         wait_for_all([self])
         status = self.poll()
         assert status is not None
         return status
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
+        """Send the process a signal, if it runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self.send_signal(signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
 
@@ -76,13 +76,13 @@ class ForkSource:
     """A process from which others are forked.
 
     Args:
-        modules: What it loads.
-        variables: Of its environment, beside those of this process.
+        modules: The modules that it loads.
+        variables: Environment variables in addition to those of this process.
     """
 
     def __init__(self, modules: Sequence[str], variables: Mapping[str, str]) -> None:
         environment = {**os.environ, **variables}
-        environment.pop(paths.HOME_VARIABLE, None)  # it belongs to no home
+        environment.pop(paths.HOME_VARIABLE, None)  # the source belongs to no home
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
         file = Path(__file__).with_name("fork_source.py")
@@ -102,7 +102,7 @@ class ForkSource:
 
     @property
     def pid(self) -> int:
-        """The parent of all that are forked."""
+        """The pid of the source, which is the parent of all forks."""
         return self._process.pid
 
     def start(
@@ -115,7 +115,7 @@ class ForkSource:
         outputs: Sequence[Path] = (),
         descriptors: Sequence[int] = (),
     ) -> Fork:
-        """Fork a process; see `fork_source.become`."""
+        """Fork a process; for the arguments see `fork_source.become`."""
         environment = dict(os.environ if environment is None else environment)
         request = {
             "target": target,
@@ -130,22 +130,22 @@ class ForkSource:
         return fork
 
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
-        """Return the answer to a request."""
+        """Send a request, and return the answer."""
         data = pickle.dumps(request)
         with self._lock:
             try:
                 socket.send_fds(self._connection, [len(data).to_bytes(4)], descriptors)
                 self._connection.sendall(data)
                 return pickle.load(self._answers)
-            except BaseException:  # else the next request would get the answer to this one
+            except BaseException:  # otherwise the next request would get this answer
                 self._connection.shutdown(socket.SHUT_RDWR)
                 raise
 
     def close(self) -> None:
-        """End it, and what it has forked."""
+        """End the source and its forks."""
         self._answers.close()
         with suppress(OSError):  # it may have ended
-            # A process of a test may have the socket open, too: closing is not enough.
+            # A process of a test may also have the socket open, so closing it is not enough.
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
         self._process.wait()
@@ -153,14 +153,14 @@ class ForkSource:
 
 @cache
 def fork_source(*modules: str, **variables: str) -> ForkSource:
-    """Start a source, once; it ends with this process."""
+    """Return a source for these modules; it is started once, and ends with this process."""
     source = ForkSource(modules, variables)
     atexit.register(source.close)
     return source
 
 
 def torch_source() -> ForkSource:
-    """Return what kernels and ranks are forked from: it loads for 4 s of CPU."""
+    """Return the source of kernels and ranks; it takes 4 s of CPU to load."""
     return fork_source(
         *zygote.NEEDED,
         *zygote.HELPFUL,
@@ -173,7 +173,7 @@ def torch_source() -> ForkSource:
 
 
 def wait_for_all(forks: Sequence[Fork]) -> None:
-    """Wait until all have ended; when one fails, or this is interrupted, kill the others."""
+    """Wait until all processes have ended; if one fails, or on an interrupt, kill the rest."""
     left = {os.pidfd_open(fork.pid): fork for fork in forks if fork.poll() is None}
     is_failed = any(fork.poll() for fork in forks)
     try:

@@ -1,4 +1,4 @@
-"""Which processes run under which home: what tests start, whatever its parent is now."""
+"""Finds the processes of a home, whatever their parent is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HAS_PROC = Path("/proc/self/environ").exists()
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that waits to be reaped has."""
+    """Return whether a process has ended; a zombie has."""
     try:
         return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:
@@ -23,17 +23,18 @@ def is_gone(pid: int) -> bool:
 
 
 def processes_of(home: Path) -> list[psutil.Process]:
-    """Return every live process that was started under this home, whoever its parent is now."""
+    """Return every live process that was started under this home, whatever its parent is."""
     return processes_whose_home(lambda other: other == str(home))
 
 
 def processes_whose_home(is_ours: Callable[[str], bool]) -> list[psutil.Process]:
-    """Return every live process with a home of which this is true, but this one."""
+    """Return every live process whose home satisfies `is_ours`, except this process."""
     found = []
     forks = {
         each.pid: home
         for each, home in homes_of_forks.items()
-        if each.is_running() or not psutil.pid_exists(each.pid)  # what it forked may go on
+        # Processes that it has forked may continue.
+        if each.is_running() or not psutil.pid_exists(each.pid)
     }
     for pid in psutil.pids():
         try:
@@ -48,10 +49,11 @@ def processes_whose_home(is_ours: Callable[[str], bool]) -> list[psutil.Process]
 
 
 def _home_of(pid: int) -> str:
-    """Return the home that a process was started under; read straight from /proc where there is
-    one, as tests poll this ([m] 1 instead of 5 ms CPU for 115 processes).
+    """Return the home that a process was started under.
 
-    The reader of a master that was forked is in another session, and in the folder of the data.
+    Reads /proc directly if it exists, as tests poll this ([m] 1 instead of 5 ms CPU for 115
+    processes). The reader of a master, which is forked, is in another session and works in the
+    data folder.
     """
     if not _HAS_PROC:
         return psutil.Process(pid).environ().get(paths.HOME_VARIABLE, "")
@@ -77,5 +79,5 @@ def find(home: Path, module: str) -> psutil.Process | None:
 
 
 def processes_below(folder: Path) -> list[psutil.Process]:
-    """Return every live process whose home is somewhere below this folder."""
+    """Return every live process whose home is in this folder, at any depth."""
     return processes_whose_home(lambda home: Path(home).is_relative_to(folder))

@@ -1,4 +1,4 @@
-"""Every key that is accepted and ignored, with a value that Determined would take."""
+"""Every key that is accepted and ignored, with a value that Determined accepts."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The unit tests on each other Python that pyproject.toml promises and this machine has.
+"""Runs the unit tests on each other Python that pyproject.toml supports and this machine has.
 
     python -m tests.interpreters [--seconds 240]
 
 For CI, which has minutes: torch for another Python is gigabytes, so the tests that need it or an
 optional package are skipped. The whole suite on one: `make test PYTHON=python3.13`.
 
-The exit status is 1 if a test fails, and only then. A Python that is not there or too old, where
-pip fails, or that is not done when the time is over, is named and fails nothing.
+The exit status is 1 only if a test fails. A Python that is missing or too old, for which pip
+fails, or that takes too long, is reported but is no failure.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OLDEST = tuple(map(int, re.findall(r"\d+", PROJECT["requires-python"])))
 TOOLS = ["hatchling", "hypothesis", "nbclient", "nbformat", "pytest", "pytest-timeout"]
-TOOLS += PROJECT["optional-dependencies"]["cluster"]  # the tunnel's tests make certificates
+TOOLS += PROJECT["optional-dependencies"]["cluster"]  # tests of tunnels create certificates
 TIME_OVER = "not finished in time"
 NEEDED = [each for each in PROJECT["dependencies"] if not each.startswith("torch>")] + TOOLS
-# A line of pytest's dots with a failure among them.
+# A line of pytest's progress dots that contains a failure.
 FAILURE = re.compile(r"^[.sxX]*[FE][.sxXFE]*( +\[ *\d+%\])?$", re.MULTILINE)
 
 
 def main() -> int:
-    """Run them side by side, say what came out; returns the exit status."""
+    """Run all Pythons in parallel and print the results; return the exit status."""
     parser = argparse.ArgumentParser(description="The unit tests on each other Python here.")
     parser.add_argument("--seconds", type=float, default=240.0, help="for all of them")
     deadline = time.monotonic() + parser.parse_args().seconds
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def check(version: str, folder: Path, deadline: float) -> tuple[str, bool]:
-    """Return what came out on one Python, whose environment is made anew, and if that is good."""
+    """Test one Python in a new environment; return a sentence, and whether no test has failed."""
     python = find(version)
     if python is None:
         return f"not on this machine, or not {PROJECT['requires-python']}", True
@@ -76,7 +76,7 @@ def check(version: str, folder: Path, deadline: float) -> tuple[str, bool]:
 
 
 def verdict(step: str, problem: str, text: str) -> tuple[str, bool]:
-    """Return what to say of a run that ended at this step, and if that is good: no test failed."""
+    """Return a sentence on a run that ended at this step, and whether no test has failed."""
     if not problem:
         return text.splitlines()[-1], True
     is_good = step != "pytest" or (problem == TIME_OVER and not FAILURE.search(text))
@@ -87,7 +87,7 @@ def verdict(step: str, problem: str, text: str) -> tuple[str, bool]:
 
 
 def find(version: str) -> str | None:
-    """Return this Python: on the PATH, or one that pyenv has and does not show."""
+    """Return the path of this Python: on PATH, or one of pyenv; None if there is none."""
     hidden = Path(printed("pyenv", "prefix", version), "bin", f"python{version}")
     for program in (shutil.which(f"python{version}"), str(hidden)):
         facts = program and printed(program, "-c", "import sys; print(*sys.version_info[:3])")
@@ -97,7 +97,7 @@ def find(version: str) -> str | None:
 
 
 def printed(*command: str) -> str:
-    """Return what a command prints; nothing if it fails or is not there."""
+    """Return the output of a command; "" if it fails or does not exist."""
     try:
         return subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).strip()
     except (OSError, subprocess.CalledProcessError):
@@ -105,10 +105,11 @@ def printed(*command: str) -> str:
 
 
 def run(command: list[str], output: TextIO, deadline: float) -> str:
-    """Run it until the deadline at most; return what went wrong, empty if nothing did."""
+    """Run a command until the deadline at most; return the problem, "" if there is none."""
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'compat'}"}
-    environment.pop("PYTEST_ADDOPTS", None)  # may name plugins that are not installed there
-    environment.pop(FOLDER_VARIABLE, None)  # what is skipped for want of torch is no skip of CI's
+    environment.pop("PYTEST_ADDOPTS", None)  # it may name plugins that are not installed there
+    # Tests skipped because torch is missing do not count as skips of CI.
+    environment.pop(FOLDER_VARIABLE, None)
     process = psutil.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
     )
@@ -121,7 +122,7 @@ def run(command: list[str], output: TextIO, deadline: float) -> str:
 
 
 def end(process: psutil.Popen, patience_s: float = 10.0) -> None:
-    """Interrupt it, for tests end what they started; kill what is left of it."""
+    """Interrupt a test process, so that it ends its processes; then kill what is left."""
     below = process.children(recursive=True)
     process.send_signal(signal.SIGINT)
     with suppress(psutil.TimeoutExpired):

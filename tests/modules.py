@@ -1,4 +1,4 @@
-"""Imports of a test that later tests in the same process must not see."""
+"""Hides the imports of a test from later tests in the same process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def modules_as_before() -> Iterator[None]:
-    """Have `sys.path` and `sys.modules` afterwards as they were."""
+    """Restore `sys.path` and `sys.modules` after the block."""
     path, modules = sys.path.copy(), sys.modules.copy()
     try:
         yield
@@ -22,8 +22,8 @@ def modules_as_before() -> Iterator[None]:
 
 
 def _is_of_a_test(name: str) -> bool:
-    """Return whether a module is none of an installed package, which may load only once."""
-    module = vars(sys.modules[name])  # not getattr: modules that load lazily would load
+    """Return whether a module is of no installed package; such a package may load only once."""
+    module = vars(sys.modules[name])  # not getattr, which would load lazy modules
     places = [module.get("__file__"), *(module.get("__path__") or ())]
     is_kept = name.partition(".")[0] in ("det_jupyter", "tests")
     return not is_kept and any(

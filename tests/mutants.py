@@ -1,19 +1,19 @@
-"""How many small faults in each part of the package do its unit tests notice?
+"""Measures how many small faults in each part of the package its unit tests detect.
 
     python -m tests.mutants [PART ...] [--sample 150] [--minutes 30] [--seed 1] [--processes 2]
 
-A mutant is a part with one fault: a comparison turned round, `and` for `or`, a number off by one,
-a statement left out. A sample of all that are possible is tried. The unit tests run once, to see
-which functions each of them calls; for a mutant only those run that call the changed function, the
-short ones first. The first that fails has noticed the fault. Tests that run three times longer
-than usual count as failed; those that fail without a fault are left out and named. A survivor may
-be no fault (a shortcut left out, say), so 100 % is no aim. What only runs while modules are
-imported is left out: it has run before a fault is put in.
+A mutant is a part with one fault: an inverted comparison, `and` for `or`, a number off by one, a
+missing statement. A sample of all possible mutants is tried. The unit tests run once without
+faults, to record which functions each test calls. For a mutant, only the tests that call the
+changed function run, the short ones first; the first failure detects the fault. A test that takes
+three times longer than usual counts as failed; a test that fails without a fault is left out and
+reported. A survivor may be no fault (such as a missing shortcut), so 100 % is not the aim. Code
+that runs only at the import of its module is left out: it has run before a fault is inserted.
 
-Each mutant is a fork of this process, which has collected the tests; the fork gives the function
-its changed code. No file is touched. (mutmut 3 changes nothing in what is decorated, such as
-properties, and its bookkeeping slows the stateful tests of Hypothesis down many times. cosmic-ray
-starts a Python process for each mutant and takes no sample.)
+Each mutant is a fork of this process, which has collected the tests; the fork replaces the code of
+the function. No file is changed. (mutmut 3 does not change decorated functions, such as
+properties, and slows the stateful tests of Hypothesis down many times. cosmic-ray starts a Python
+process for each mutant and takes no sample.)
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.errors import DetError
 from tests import rooms
 
-_TOP = "det_jupyter"  # the part of the modules that are in no folder
-_SPLIT = ("master",)  # too large for one sample: each of its rooms is a part
+_TOP = "det_jupyter"  # name of the part with the modules that are in no folder
+_SPLIT = ("master",)  # parts that are too large for one sample: each of their rooms is a part
 _SERVED = (  # a whole master in the process of the test, without a server
     "agent_listener background_loops background_programs clusters clusters_together consoles "
     "consult disk_usage gangs_over_agents growth hostile_journals importing keeping logs "
@@ -79,7 +79,7 @@ _OF_MESSAGES = (
 )
 _CAPTURED = ("", "_modules", "_refusals", "_tensors", "_traps")  # in a shell of this process
 _TRAINED = "checkpoint_code data_workers saving trainer usual_trials validation_shares"
-_TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in tests/unit
+_TESTS_ELSEWHERE = {  # by part: further tests, besides the folder of its name in tests/unit
     "agent": " ".join(f"tests/integration/test_{name}.py" for name in _IN_PROCESS.split()),
     "contract": _OF_MESSAGES,
     _TOP: "tests/unit/test_silent_masters.py",
@@ -104,7 +104,7 @@ _TESTS_ELSEWHERE = {  # what tests a part besides the folder of its name in test
     "pytorch": " ".join(f"tests/integration/test_{name}.py" for name in _TRAINED.split()),
     "view": "tests/unit/client tests/unit/front/verbs",
 }
-_EXAMPLES = "tests/unit/test_examples.py"  # in docstrings: those of the part count
+_EXAMPLES = "tests/unit/test_examples.py"  # examples in docstrings: only those of the part count
 _LIBRARIES = "cloudpickle fastapi httpx hypothesis.stateful IPython numpy psutil torch tqdm yaml"
 _INSTEAD: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -118,20 +118,20 @@ _UNNOTICED = 99  # exit code of a fork; with a fault, tests may call os._exit(0)
 _CALLED_INSTEAD = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
-Function = tuple[str, int]  # the file that it is in, and its first line
+Function = tuple[str, int]  # file and first line of a function
 Defined = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault: the `number`th that is possible in a function."""
+    """A fault: the possible change of a function with this `number`."""
 
     path: Path
     function: Function
     number: int
 
     def made(self) -> tuple[CodeType, str]:
-        """Return the changed code of the function, and the change in words."""
+        """Return the changed code of the function, and a description of the change."""
         tree = ast.parse(self.path.read_text())
         function = next(f for f in _functions(tree) if _first_line(f) == self.function[1])
         node, fault, put = list(_faults(function))[self.number]
@@ -159,7 +159,7 @@ def _first_line(function: Defined) -> int:
 
 
 def _functions(tree: ast.AST) -> Iterator[Defined]:
-    """Give the functions of a module and the methods of its classes, not what is inside them."""
+    """Yield the functions of a module and the methods of its classes, without nested functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Defined):
             yield node
@@ -182,7 +182,7 @@ def part_of(path: Path) -> str:
 
 
 def parts() -> dict[str, list[Path]]:
-    """Return the parts of the package that have functions, with their modules that have some."""
+    """Return the parts of the package that have functions, each with such modules."""
     found = defaultdict[str, list[Path]](list)
     for path in rooms.modules():
         if any(_functions(rooms.tree(path))):
@@ -191,7 +191,7 @@ def parts() -> dict[str, list[Path]]:
 
 
 def tests_of(part: str) -> list[str]:
-    """Return where the tests of a part are: the folder of its name, and what is named above.
+    """Return the test paths of a part: the folder of its name, and those in `_TESTS_ELSEWHERE`.
 
     >>> tests_of("master/views")
     ['tests/unit/master', 'tests/unit/test_examples.py']
@@ -207,7 +207,7 @@ def tests_of(part: str) -> list[str]:
 
 
 def mutants_of(paths: Sequence[Path]) -> list[Mutant]:
-    """Return all mutants of some modules."""
+    """Return all possible mutants of some modules."""
     return [
         Mutant(path, (str(path.absolute()), _first_line(function)), number)
         for path in paths
@@ -220,7 +220,7 @@ Put = Callable[[ast.AST], None]
 
 
 def _faults(function: Defined) -> Iterator[tuple[ast.AST, ast.AST, Put]]:
-    """Give, for all that is done in a function, what may be there instead, and how to put it."""
+    """Yield each node of a function, each faulty replacement, and how to insert it."""
     for node in ast.walk(function):
         if isinstance(node, Defined):
             for index in range(len(node.body)):
@@ -230,10 +230,11 @@ def _faults(function: Defined) -> Iterator[tuple[ast.AST, ast.AST, Put]]:
 
 
 def _below(parent: ast.AST, name: str, index: int | None) -> Iterator[tuple[ast.AST, Put]]:
-    """Give a node and all in it, but for types, assertions, and functions (which have a turn)."""
+    """Yield a node and all nodes in it, without types, assertions and nested functions."""
     held = getattr(parent, name)
     node = held if index is None else held[index]
-    is_strict = isinstance(node, ast.keyword) and node.arg == "strict"  # an assertion, too
+    # This argument is an assertion, too.
+    is_strict = isinstance(node, ast.keyword) and node.arg == "strict"
     skipped = Defined | ast.ClassDef | ast.Assert
     if name in ("annotation", "format_spec") or is_strict or isinstance(node, skipped):
         return
@@ -262,7 +263,7 @@ def _changed(node: ast.AST, **fields: Any) -> ast.AST:
 
 
 def _instead(node: ast.AST) -> Iterator[ast.AST]:
-    """Give what may wrongly be there instead of a node."""
+    """Yield faulty replacements of a node."""
     match node:
         case ast.Compare(ops=[first, *others]) if type(first) in _INSTEAD:
             yield _changed(node, ops=[_INSTEAD[type(first)](), *others])
@@ -291,18 +292,18 @@ def _instead(node: ast.AST) -> Iterator[ast.AST]:
 
 
 class Calls:
-    """Which functions of the modules are called, by the key of what calls them."""
+    """Records which functions of the modules are called, by the key of the caller."""
 
     def __init__(self) -> None:
         self.by: defaultdict[str, set[Function]] = defaultdict(set)
         self._caller = ""
         self._folder = str(Path("det_jupyter").absolute())
-        # Lines, of processes that tests fork.
+        # Lines written by processes that tests fork.
         self._in_forks = TemporaryFile("a+", buffering=1)  # noqa: SIM115 - until the end
-        self._pid, self._getpid = 0, os.getpid  # which tests replace
+        self._pid, self._getpid = 0, os.getpid  # tests may replace os.getpid
 
     def note(self, caller: str) -> None:
-        """Note from now on what is called in the name of a test, or of no test."""
+        """Record calls under this test from now on; "" if they belong to no test."""
         self._caller, self._pid = caller, self._getpid()
         threading.settrace(self._on_call)
         sys.settrace(self._on_call)
@@ -315,7 +316,7 @@ class Calls:
                 self._in_forks.write(json.dumps([self._caller, *key]) + "\n")
 
     def add_forks(self) -> None:
-        """Add what processes have called that tests have forked; call it once, at the end."""
+        """Add the calls of processes that tests have forked. Call it once, at the end."""
         with self._in_forks as lines:
             lines.seek(0)
             for caller, file, line in map(json.loads, lines):
@@ -324,13 +325,14 @@ class Calls:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a sample of a part's mutants."""
+    """The results of a sample of a part's mutants."""
 
     part: str
     possible: int = 0
     tried: int = 0
     survivors: list[str] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)  # modules and tests, and why
+    # Modules and tests that were left out, with the reason.
+    left_out: list[str] = field(default_factory=list)
 
     def note(self, change: str, *, survived: bool) -> None:
         """Count a fault that was tried."""
@@ -347,7 +349,7 @@ class Outcome:
 
 
 class Trying:
-    """A plugin that runs the collected tests with faults, instead of as they are."""
+    """A pytest plugin that runs the collected tests with faults instead of once as they are."""
 
     def __init__(
         self, tried: Sequence[str], options: argparse.Namespace, calls: Calls, tests: Sequence[str]
@@ -365,7 +367,7 @@ class Trying:
         self._failed = ""
 
     def pytest_collection(self) -> None:
-        """Have Hypothesis neither make a failure small nor remember it."""
+        """Configure Hypothesis not to shrink failures and not to store them."""
         phases = [Phase.explicit, Phase.generate]
         settings.register_profile("mutants", phases=phases, database=None, derandomize=True)
         settings.load_profile("mutants")
@@ -381,14 +383,14 @@ class Trying:
         ]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a failure, or one more test of the part that has passed."""
+        """Record a failure, or count a test of the part that has passed."""
         if report.failed:
             self._failed = f"{report.nodeid}\n{report.longreprtext}"
         elif report.when == "call" and report.passed and not report.nodeid.startswith(_EXAMPLES):
             self._passed += 1
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run the tests once as they are, then those of each mutant."""
+        """Run the tests once without faults, then the tests of each mutant."""
         sys.settrace(None)
         threading.settrace(None)
         self._tests = session.items
@@ -398,7 +400,7 @@ class Trying:
         return True
 
     def _look(self) -> None:
-        """See in a fork what each test calls, and how long it takes."""
+        """Record in a fork which functions each test calls, and how long it takes."""
         reading, writing = os.pipe()
         if os.fork() == 0:
             silence()
@@ -428,7 +430,7 @@ class Trying:
         self._tests = [test for test in self._tests if test.nodeid not in failures]
 
     def _try(self, outcome: Outcome) -> None:
-        """Try a sample of the mutants of a part, or as many of it as there is time for."""
+        """Try a sample of a part's mutants, or as many of it as time allows."""
         functions = _live_functions()
         in_tests = set().union(*(calls for test, calls in self._calls.by.items() if test))
         mutants = [
@@ -443,7 +445,7 @@ class Trying:
         waiting = deque(random.Random(self._options.seed).sample(mutants, sample))
         running = dict[int, str]()
         deadline = time.monotonic() + 60 * self._options.minutes
-        gc.freeze()  # else each fork copies what its first collection looks at
+        gc.freeze()  # otherwise each fork copies the pages that its first collection visits
         while waiting or running:
             if time.monotonic() > deadline:
                 waiting.clear()
@@ -455,7 +457,8 @@ class Trying:
             if not running:
                 break
             pid, status = os.wait()
-            if pid not in running:  # what a test has left is ours in a PID namespace
+            # In a PID namespace, processes left by a test become children of this one.
+            if pid not in running:
                 continue
             outcome.note(running.pop(pid), survived=status == _UNNOTICED << 8)
 
@@ -477,7 +480,8 @@ class Trying:
         silence()
         for function in functions:
             function.__code__ = code
-        # The last is followed by itself: what a session cleans up may stay in a fork.
+        # The last test is followed by itself: clean-up at the end of a session is not needed in a
+        # fork.
         for test, following in zip(tests, [*tests[1:], *tests[-1:]], strict=True):
             _run(test, following)
             if self._failed:
@@ -491,17 +495,18 @@ def _run(test: pytest.Item, following: pytest.Item | None) -> None:
 
 def _live_functions() -> dict[Function, list[FunctionType]]:
     functions = defaultdict[Function, list[FunctionType]](list)
-    gc.unfreeze()  # what is frozen is not listed
+    gc.unfreeze()  # frozen objects are not listed
     for thing in gc.get_objects():
-        if type(thing) is FunctionType:  # isinstance asks proxies, and some warn
+        # Not isinstance, which queries proxies, and some of these warn.
+        if type(thing) is FunctionType:
             functions[_key(thing.__code__)].append(thing)
     return functions
 
 
 def keep_others_alive() -> None:
-    """Let this process signal only itself and what is started from now on.
+    """Restrict signals to this process and to processes that are started from now on.
 
-    With a fault in the choice of what ends, tests would kill whatever runs on the computer.
+    With a fault in the choice of processes to end, tests could kill any process of the computer.
     """
     os.setsid()
     began = psutil.Process().create_time()
@@ -524,14 +529,14 @@ def keep_others_alive() -> None:
 
 
 def silence() -> None:
-    """Have a fork of this process print nothing."""
+    """Suppress the output of a fork of this process."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)
 
 
 def _is_imported(path: Path, outcome: Outcome) -> bool:
-    """Import a module (some are imported when they are needed, else), if it can be here."""
+    """Import a module that may otherwise be imported late; return whether that is possible."""
     try:
         importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
     except (ImportError, DetError) as error:  # a library that is not installed
@@ -543,10 +548,10 @@ def _is_imported(path: Path, outcome: Outcome) -> bool:
 def try_parts(
     tried: Sequence[str], options: argparse.Namespace, calls: Calls, tests: Sequence[str]
 ) -> list[Outcome]:
-    """Try a sample of the mutants of each part; all have the same tests."""
+    """Try a sample of the mutants of each part; these parts have the same tests."""
     trying = Trying(tried, options, calls, tests)
     arguments = "-s -qq -p no:cacheprovider -p no:xdist -o timeout=0"
-    ignored = "ignore::pytest.PytestAssertRewriteWarning"  # the libraries are imported already
+    ignored = "ignore::pytest.PytestAssertRewriteWarning"  # the libraries were imported before
     code = pytest.main([*arguments.split(), "-W", ignored, *tests], [trying])
     if code != pytest.ExitCode.OK:
         raise SystemExit(f"{' '.join(tried)}: pytest ended with {code!r}, so nothing is measured")
@@ -554,7 +559,7 @@ def try_parts(
 
 
 def main() -> None:
-    """Try the parts, and print what survived."""
+    """Try the parts, and print the survivors."""
     parser = argparse.ArgumentParser(description="How many small faults do unit tests notice?")
     parser.add_argument("parts", nargs="*", choices=[*parts(), []], metavar="PART", default=[])
     parser.add_argument("--sample", type=int, default=150, help="of each part")
@@ -563,7 +568,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if os.geteuid() == 0 and os.getpid() != 1 and (unshare := shutil.which("unshare")):
-        # A fault in the choice of what ends reaches no process outside.
+        # With a fault in the choice of processes to end, no process outside is reached.
         alone = [unshare, "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable]
         os.execv(unshare, [*alone, "-m", "tests.mutants", *sys.argv[1:]])
     for library in _LIBRARIES.split():

@@ -1,7 +1,7 @@
-"""A real notebook kernel for tests: run cells, see what a front end would see.
+"""A real notebook kernel for tests: runs cells, and collects what a front end would show.
 
-Kernels are forked from a process that has torch loaded (forks.py). Those of the journeys
-through JupyterLab, and that of the quickstart, are started as a user's are.
+Kernels are forked from a process that has torch loaded (forks.py). The kernels of the journeys
+through JupyterLab, and of the quickstart, are started as for a user.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tests.forks import torch_source
 
 @dataclass(slots=True)
 class Outputs:
-    """What a cell put out."""
+    """The outputs of a cell."""
 
     text: str = ""
     bundles: list[dict[str, Any]] = field(default_factory=list)
-    error: str | None = None  # the traceback as it is shown
+    error: str | None = None  # the traceback as shown
 
     @property
     def all_text(self) -> str:
-        """Everything readable: streams and text/plain."""
+        """All readable text: streams and text/plain."""
         return self.text + "\n".join(b.get("text/plain", "") for b in self.bundles)
 
 
@@ -44,7 +44,7 @@ class Notebook:
         self._kernel = kernel
 
     def run(self, code: str) -> Outputs:
-        """Run a cell and return its outputs, errors included."""
+        """Run a cell and return its outputs, including errors."""
         outputs = Outputs()
 
         def collect(message: dict[str, Any]) -> None:
@@ -60,18 +60,18 @@ class Notebook:
         return outputs
 
     def check(self, code: str) -> Outputs:
-        """Run a cell that has to succeed."""
+        """Run a cell that must succeed."""
         outputs = self.run(code)
         assert outputs.error is None, outputs.error
         return outputs
 
     def complete(self, code: str) -> list[str]:
-        """Return what Tab offers at the end of `code`."""
+        """Return the completions at the end of `code`."""
         reply = self._kernel.complete(code, len(code), reply=True)
         return list(reply["content"]["matches"])
 
     def start(self, code: str) -> None:
-        """Start a cell and do not wait for it."""
+        """Start a cell without waiting for it."""
         self._kernel.execute(code)
 
     def new_subshell(self) -> str:
@@ -81,7 +81,7 @@ class Notebook:
         return str(reply["content"]["subshell_id"])
 
     def press(self, comm_id: str, command: str, subshell_id: str) -> None:
-        """Send what a button of the live view sends, to a subshell as JupyterLab does."""
+        """Send the message of a button of the live view to a subshell, as JupyterLab does."""
         content = {"type": "command", "command": command}
         data = {"method": "custom", "content": content}
         message = self._kernel.session.msg("comm_msg", {"comm_id": comm_id, "data": data})
@@ -89,19 +89,19 @@ class Notebook:
         self._kernel.shell_channel.send(message)
 
     def kill(self) -> None:
-        """End the kernel as a crash would."""
+        """Kill the kernel, as in a crash."""
         self.manager.shutdown_kernel(now=True)
 
 
 class ForkingProvisioner(LocalProvisioner):
-    """Starts kernels as forks of the process that has loaded what they need."""
+    """Starts kernels as forks of a process that has loaded their modules."""
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-        """Start what `python -m ipykernel_launcher` starts."""
+        """Start the equivalent of `python -m ipykernel_launcher`."""
         assert cmd[1:3] == ["-m", "ipykernel_launcher"], cmd
         self.cwd = kwargs.get("cwd") or os.getcwd()
         source = torch_source()
-        # It ends with its parent, whose pid ipykernel reads from a variable when it is imported.
+        # The kernel ends with its parent, whose pid ipykernel reads from a variable at its import.
         arguments = [*cmd[2:], f"--IPKernelApp.parent_handle={source.pid}"]
         fork = source.start(
             "ipykernel.kernelapp:launch_new_instance",
@@ -116,10 +116,10 @@ class ForkingProvisioner(LocalProvisioner):
 
 
 def forking(manager: KernelManager) -> KernelManager:
-    """Have a manager start its kernel as a fork.
+    """Configure a manager to start its kernel as a fork.
 
-    What it is forked from loads for seconds, and others could take the kernel's ports meanwhile:
-    they are chosen when it starts.
+    The ports are chosen when the kernel starts: the source loads for seconds, in which other
+    programs could take them.
     """
     torch_source()
     manager.provisioner = ForkingProvisioner(
@@ -129,7 +129,7 @@ def forking(manager: KernelManager) -> KernelManager:
 
 
 def run_notebook(file: Path, folder: Path) -> tuple[Any, str]:
-    """Run all cells of a notebook in `folder`; return it, and what its cells show as text."""
+    """Run all cells of a notebook in `folder`; return the notebook, and the shown text."""
     document = nbformat.read(file, as_version=4)
     resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(document, timeout=None, resources=resources)
@@ -140,14 +140,14 @@ def run_notebook(file: Path, folder: Path) -> tuple[Any, str]:
 
 
 def text_of(output: dict[str, Any]) -> str:
-    """Return what an output shows as text: a stream, a result or a traceback."""
+    """Return the text of an output: a stream, a result or a traceback."""
     shown = output.get("text") or output.get("data", {}).get("text/plain")
     return shown or "\n".join(output.get("traceback", []))
 
 
 @contextmanager
 def notebook(cwd: Path) -> Iterator[Notebook]:
-    """Start a kernel in `cwd`; it is gone at the end."""
+    """Run a kernel in `cwd` during the block."""
     manager = forking(KernelManager(kernel_name="python3"))
     manager.start_kernel(cwd=str(cwd))
     kernel = manager.blocking_client()

@@ -1,6 +1,6 @@
-"""A trial, as a notebook's cell defines it, into which code is put at named places.
+"""A trial, as a cell of a notebook defines it, with places where tests insert code.
 
-A place is a comment, such as `# train_batch`. Capitals are numbers that are filled in.
+A place is a comment, such as `# train_batch`. Names in capitals are replaced by numbers.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ class PlacedTrial(PyTorchTrial):
 def placed(
     code: Mapping[str, str], *, batch: int, rank: int | None = 0, workers: int = 0, size: int = 64
 ) -> str:
-    """Return the trial with code in it.
+    """Return the source of the trial with the code inserted.
 
     Args:
-        code: The code by its place.
+        code: The code by place.
         batch: The batch in which the code at `train_batch` runs.
-        rank: The rank that runs it; None: all.
+        rank: The rank that runs the code; None: all ranks.
         workers: Loader workers of each rank.
         size: Number of records.
     """
@@ -120,13 +120,13 @@ def placed(
 def submit_cell(
     client: Client, source: str, file: str, config: dict[str, Any], entrypoint: str = "PlacedTrial"
 ) -> Experiment:
-    """Submit what a notebook's cell defines.
+    """Submit an experiment of a class or function that a cell defines.
 
     Args:
-        client: Submits it.
-        source: The cell.
+        client: The client that submits it.
+        source: The source of the cell.
         file: The cell's file, as IPython names it: `<ipython-input-5-name>`.
-        config: All but the entrypoint.
+        config: The configuration without the entrypoint.
         entrypoint: A class or function of the cell.
     """
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)

@@ -1,4 +1,4 @@
-"""Problems of errors as the sentences that a reader gets."""
+"""The sentences that a reader gets for the problems of an error."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def said(problems: Iterable[Problem | str]) -> list[str]:
 
 
 def sentences_of(refusal: Mapping[str, Any]) -> list[str]:
-    """Return the sentence of each problem of a refusal, as it came by HTTP."""
+    """Return the sentence of each problem of a refusal, as received by HTTP."""
     return [str(Problem(**problem)) for problem in refusal["problems"]]
 
 
 def refusal(error: str, *sentences: str) -> dict[str, Any]:
-    """Return what comes by HTTP for an error with these problems."""
+    """Return the refusal that HTTP delivers for an error with these problems."""
     return {"error": error, "problems": [{"path": "", "text": text} for text in sentences]}

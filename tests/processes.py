@@ -1,7 +1,7 @@
-"""A private det_jupyter for a test: master, agent and everything below them; none is left after.
+"""A private det_jupyter for a test: master, agent and their processes; none is left afterwards.
 
-`det_home` points `DET_JUPYTER_HOME` at an empty folder. At the end it stops what was started there
-and fails if a process, a socket or a temporary file of it is left.
+`det_home` sets `DET_JUPYTER_HOME` to an empty folder. At the end it stops the processes of that
+home, and fails if a process, a socket or a temporary file of it is left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.waiting import StillError
 from tests.waiting import wait_until as wait_until
 from tests.waiting import wait_until_gone as wait_until_gone
 
-# Extensions that a Jupyter Server loads, for seconds, unless it is told not to.
+# Extensions that Jupyter Server would load for seconds, unless they are disabled.
 OTHER_EXTENSIONS = (
     "jupyter_lsp",
     "jupyter_server_terminals",
@@ -55,7 +55,7 @@ class DetHome:
         return wait_until(lambda: find(self.path, "det_jupyter.agent"), "an agent runs")
 
     def end_work(self) -> None:
-        """Kill what still trains or waits, and have its slots free."""
+        """Kill all running and waiting trials, and wait until their slots are free."""
         if find_master() is None:
             return
         client = Client(connect())
@@ -66,14 +66,14 @@ class DetHome:
         client.session.close()
 
     def stop(self) -> None:
-        """End everything, by asking first."""
+        """End all processes in order."""
         if find_master() is not None:
             client = Client(connect())
             client.session.post("/master/stop", {"everything": True})
             client.session.close()
 
     def end(self) -> None:
-        """End everything; fail if a process or a socket is left."""
+        """End all processes; fail if a process or a socket is left."""
         sockets = socket_folders(self.path)
         self.stop()
         self.assert_nothing_left()
@@ -81,7 +81,7 @@ class DetHome:
         assert not left, f"sockets were left behind in {left}"
 
     def assert_nothing_left(self) -> None:
-        """Fail if a process is left; end it, so that one failure does not become many."""
+        """Fail if a process is left; kill it, so that later tests do not fail too."""
         with suppress(StillError):
             wait_until(lambda: not processes_of(self.path), "all processes have ended")
         left = processes_of(self.path)
@@ -92,14 +92,14 @@ class DetHome:
 
 
 def socket_folders(home: Path) -> list[Path]:
-    """Return the folders of the agent's sockets and of the master's, if there are any."""
+    """Return the folders of the agent's and the master's sockets, if they exist."""
     notes = home.glob("runtime/*.sockets")
     return [Path(note.read_text()) for note in notes]
 
 
 @contextmanager
 def det_home(path: Path, variables: Mapping[str, str]) -> Iterator[DetHome]:
-    """Run a private det_jupyter with these environment variables; nothing of it is left after."""
+    """Run a private det_jupyter with these environment variables; nothing is left afterwards."""
     with at_home(path, variables) as home:
         try:
             yield home
@@ -109,7 +109,7 @@ def det_home(path: Path, variables: Mapping[str, str]) -> Iterator[DetHome]:
 
 @contextmanager
 def at_home(path: Path, variables: Mapping[str, str]) -> Iterator[DetHome]:
-    """Have what is started use this home and these environment variables; end nothing."""
+    """Set this home and these environment variables for new processes; end no process."""
     settings = {paths.HOME_VARIABLE: str(path), **variables}
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)

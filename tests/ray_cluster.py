@@ -1,10 +1,10 @@
 """A Ray cluster of processes of this computer, for tests: `ray_cluster`.
 
-`python -m tests.ray_cluster` runs it. It reads lines from stdin: `add` starts a node, `remove`
-stops the last one in order, `kill` ends its raylet alone, `kill head` the head's control store
-(GCS). It writes a line after each (the id of a node that it has started), and the head's address
-first. It ends when stdin ends.
-Its nodes are without Ray's programs in Python; see tests/ray_node.py.
+`python -m tests.ray_cluster` runs it. It reads orders from stdin: `add` starts a node, `remove`
+stops the last node in order, `kill` kills only the raylet of that node, `kill head` the head's
+control store (GCS). First it writes the head's address, then a line after each order (for `add`,
+the id of the node). It ends when stdin is closed. Its nodes run without Ray's Python programs; see
+tests/ray_node.py.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 
 from tests.ray_node import OBJECT_STORE_BYTES, SETTINGS, TOKEN, start_without_observers
 
-CPUS = 2  # of each node
+CPUS = 2  # CPUs of each node
 _TRIES = 2
 
 
 class RayCluster:
-    """A running cluster with a head and a node, which admits only those with the token."""
+    """A running cluster with a head and a node, which requires a token."""
 
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.token_file = folder / "token"
@@ -50,7 +50,7 @@ class RayCluster:
             raise
 
     def order(self, words: str) -> str:
-        """Have the cluster do something; return the id of the node, if it has added one."""
+        """Send an order to the cluster; return the id of an added node, else ""."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{words}\n")
         self._process.stdin.flush()
@@ -73,12 +73,12 @@ class RayCluster:
 
 @contextmanager
 def ray_cluster(folder: Path, **variables: str) -> Iterator[RayCluster]:
-    """Run a cluster whose log is in `folder`; it gets these environment variables.
+    """Run a cluster with these environment variables, and with its log in `folder`.
 
     Raises:
-        RuntimeError: It could not be started, twice; has what Ray printed.
+        RuntimeError: Two starts have failed; the error contains Ray's output.
     """
-    # The paths of sockets below it must not be too long.
+    # The paths of its sockets must not be too long.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as temporary:
         for attempt in range(1, _TRIES + 1):
             try:

@@ -1,13 +1,13 @@
 """`python -m tests.ray_node --ip IP [--join ADDRESS]`: one node of a Ray cluster, for tests.
 
-Without `--join` it is the head. It prints "started" when it has, and ends in order at SIGTERM, or
-when its raylet has ended.
+Without `--join` it is the head. It prints "started" when it has started, and ends in order at
+SIGTERM, or when its raylet has ended.
 
-Raylets, control store, workers and actors are Ray's own. Its programs in Python that observe a
-node (dashboard, dashboard agent, log monitor) or install packages for it (runtime environments)
-are not started. Nothing here uses them, and a raylet aborts if its two agents have not written
-their ports within 15 s, which no setting changes: on two busy cores, where to import Ray alone
-takes 8 to 14 s, half of all starts failed. Without them a node needs 0.1 s CPU to start.
+Raylets, control store, workers and actors are Ray's own. Its Python programs that observe a node
+(dashboard, dashboard agent, log monitor) or install packages for it (runtime environments) are not
+started. They are not used here, and a raylet aborts if its two agents have not written their ports
+within 15 s, a limit that no setting changes: on two busy cores, where the import of Ray takes 8 to
+14 s, half of all starts failed. Without them a node needs 0.1 s CPU to start.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ SETTINGS = {
     "RAY_AUTH_TOKEN": TOKEN,
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
-    "RAY_enable_worker_prestart": "0",  # an actor that starts loads Ray; others would, too
+    "RAY_enable_worker_prestart": "0",  # only actors that start load Ray then, not idle workers
     "RAY_prestart_worker_first_driver": "0",
-    "RAY_memory_monitor_refresh_ms": "0",  # it may kill workers for what other tests use
-    # A busy computer is slow, but not broken.
+    # Otherwise it may kill workers because of the memory that other tests use.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # The computer may be busy, so these limits are long.
     "RAY_gcs_server_port_wait_time_s": "120",
     "RAY_raylet_start_wait_time_s": "120",
     "RAY_worker_register_timeout_seconds": "300",
-    "RAY_health_check_failure_threshold": "20",  # times 3 s, until a silent raylet is lost
+    # Checks, 3 s apart, after which a silent raylet counts as lost.
+    "RAY_health_check_failure_threshold": "20",
 }
-OBJECT_STORE_BYTES = 80 * 2**20  # the least that Ray accepts is 75 MiB
+OBJECT_STORE_BYTES = 80 * 2**20  # Ray's minimum is 75 MiB
 
 
 def start_without_observers() -> None:
-    """Have this process start nodes without Ray's programs in Python."""
+    """Make this process start nodes without Ray's Python programs."""
     raylet: Any = import_module("ray._raylet")
     services: Any = import_module("ray._private.services")
     node: Any = import_module("ray._private.node").Node
@@ -55,13 +57,13 @@ def start_without_observers() -> None:
     start_raylet = node.start_raylet
 
     def start(self: Any, *args: Any, **kwargs: Any) -> None:
-        for port in ports:  # -1: it listens on none, as without the packages of ray[default]
+        for port in ports:  # -1: no port, as without the packages of ray[default]
             raylet.persist_port(self._session_dir, self._node_id, port, -1)
         start_raylet(self, *args, **kwargs)
 
     node.start_raylet = start
     node.start_api_server = lambda self, **_: None
-    # A raylet ends with its agents; these end with the raylet, which holds the other end of stdin.
+    # A raylet ends with its agents; these idle agents end with the raylet, the other end of stdin.
     idle = [shutil.which("sh"), "-c", "exec cat > /dev/null"]
     services._build_python_executable_command_memory_profileable = lambda *_, **__: idle
 

@@ -1,4 +1,4 @@
-"""Tabs that talk to the reader of a real master."""
+"""Stand-ins for tabs, connected to the reader of a real master."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from tests.processes import DetHome, find
 
 
 class Page:
-    """A tab: its documents and the answers that it got, by number."""
+    """A tab: the documents and answers that it has received, by number."""
 
     def __init__(self, socket: WebSocket, *, acks: bool = True) -> None:
         self.socket = socket
         self.acks = acks
         self.documents: dict[int, Document] = {}
         self.versions: dict[int, int] = {}
-        self.frames: dict[int, list[str]] = {}  # what came of a document: "document", "patch"
+        # By document: the kinds of its frames, "document" or "patch".
+        self.frames: dict[int, list[str]] = {}
         self.errors: list[dict[str, Any]] = []
         self.masters: list[dict[str, Any]] = []
         self.answers: dict[int, dict[str, Any]] = {}
@@ -39,7 +40,7 @@ class Page:
         self.socket.send(json.dumps(frame))
 
     def follow(self, number: int, document: str, has: Page | None = None, **args: Any) -> None:
-        """Follow a document, of which this page may have a version already."""
+        """Follow a document; `has` is a page that already has a version of it."""
         more = {}
         if has is not None:
             more = {"version": has.versions[number]}
@@ -59,7 +60,7 @@ class Page:
             self.read()
 
     def read(self, timeout_s: float | None = None) -> bool:
-        """Read a frame; return whether one came in time."""
+        """Read a frame; return whether one arrived in time."""
         try:
             frame = self._take(timeout_s)
         except WebSocketTimeoutException:
@@ -78,13 +79,13 @@ class Page:
         return True
 
     def drain(self, seconds: float) -> None:
-        """Read what comes within a time."""
+        """Read the frames that arrive within this time."""
         deadline = time.monotonic() + seconds
         while (rest_s := deadline - time.monotonic()) > 0:
             self.read(rest_s)
 
     def last(self, number: int) -> dict[str, Any]:
-        """Return the newest version of a document, waiting for the first."""
+        """Return the newest version of a document; wait for the first one."""
         self.until(lambda: number in self.documents)
         return self.documents[number]
 
@@ -109,21 +110,21 @@ class Page:
 
 
 class ReaderOfMaster:
-    """The reader of the master that runs; the first page starts it."""
+    """The reader of the running master; the first page starts it."""
 
     def __init__(self, home: DetHome) -> None:
         self._home = home
 
     @property
     def process(self) -> psutil.Process:
-        """Its process."""
+        """The reader's process."""
         found = find(self._home.path, "det_jupyter.reader")
         assert found is not None
         return found
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which it listens."""
         return int(_master().reader_url.rpartition(":")[2])
 
     @property

@@ -1,4 +1,4 @@
-"""Starters of readers without a master; they are forked from a process that has one thread."""
+"""Starters of readers without a master, forked from a process that has only one thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StarterProcess(ReaderStarter):
 def starter_of(
     target: str = READER, serve: str = f"{__name__}:serve_starter"
 ) -> Iterator[StarterProcess]:
-    """Run a starter of these readers; none of them is left, and none is a zombie."""
+    """Run a starter of readers; afterwards no reader is left, not even a zombie."""
     source = fork_source("det_jupyter.master.__main__", "det_jupyter.master.serve")
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -43,5 +43,5 @@ def starter_of(
 
 
 def serve_starter(connection: int, target: str) -> None:
-    """Be a starter."""
+    """Run as the starter, in the forked process."""
     reader_starter.serve(socket.socket(fileno=connection), target)

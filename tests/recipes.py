@@ -1,7 +1,7 @@
-"""Throw-away changes: each follows a recipe of docs/recipes.md in a copy of the package.
+"""Changes that follow the recipes of docs/recipes.md, each made in a copy of the package.
 
-`tests/unit/test_recipes.py` compares the files with those of the recipe, and runs the check, which
-uses what was added.
+`tests/unit/test_recipes.py` compares the changed files with those of the recipe, and runs the
+check, which uses what was added.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-Replacement = tuple[str, str]  # a text that is in the file once, and what takes its place
+Replacement = tuple[str, str]  # a text that occurs once in the file, and its replacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A change by a recipe.
+    """A change that follows a recipe.
 
     Args:
-        title: The recipe's.
-        new: Files that it adds, below det_jupyter.
-        changed: Files that it changes, and how.
-        check: Python that raises unless what was added works.
+        title: The title of the recipe.
+        new: Added files, by path below det_jupyter.
+        changed: Replacements in changed files, by path.
+        check: Python code that raises unless the addition works.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Parts and rooms of the package, and which imports which, read from the code.
+"""Parts and rooms of the package and the imports between them, read from the code.
 
 `python -m tests.rooms` draws them into docs/architecture.md.  A part is a folder or a loose module
 of `det_jupyter/`; a room is a folder in a part, named by dots (`machine.core`).
@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "det_jupyter"
 PAGE = ROOT / "docs" / "architecture.md"
-# What any part may import; drawn as one box.
+# Modules that any part may import; drawn as one box.
 CONTRACT = {"_version", "contract", "errors"}
 
 Graph = Mapping[str, set[str]]
@@ -37,7 +37,7 @@ def part_of(path: Path) -> str:
 
 
 def room_of(path: Path) -> str:
-    """Return the folders between the part and the file, dotted; "" for a module on top."""
+    """Return the folders between the part and the file, joined by dots; "" if there are none."""
     return ".".join(path.relative_to(PACKAGE).parts[1:-1])
 
 
@@ -48,18 +48,18 @@ def file_of(module: str) -> Path:
 
 
 def module_level_imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the imports that run when the module does: full name, file and line."""
+    """Yield the imports that run when the module is imported: full name, and file with line."""
     return _resolved(tree(path).body, path)
 
 
 @cache
 def imports_of(path: Path) -> tuple[tuple[str, str], ...]:
-    """Return all imports, also late ones: full name, file and line."""
+    """Return all imports, including those in functions: full name, and file with line."""
     return tuple(_resolved(ast.walk(tree(path)), path))
 
 
 def part_graph() -> Graph:
-    """Return which part imports which; the contract is one part, the package's top is left out."""
+    """Return which part imports which, the contract as one part, without the package's top."""
     graph: dict[str, set[str]] = {}
     for path in modules():
         part = _drawn_part(path)
@@ -70,7 +70,7 @@ def part_graph() -> Graph:
 
 
 def room_graph(part: str) -> Graph:
-    """Return which room of a part imports which; what the part itself exports is left out."""
+    """Return which room of a part imports which, without the part's own exports."""
     graph: dict[str, set[str]] = {}
     for path in modules():
         if part_of(path) == part and path.parent.name + path.name != f"{part}__init__.py":
@@ -81,7 +81,7 @@ def room_graph(part: str) -> Graph:
 
 
 def reduced(graph: Graph) -> Graph:
-    """Return the graph without the arrows that follow from others."""
+    """Return the graph without the arrows that follow from other arrows."""
 
     def reach(node: str, seen: frozenset[str]) -> set[str]:
         targets = graph.get(node, set()) - seen
@@ -95,7 +95,7 @@ def reduced(graph: Graph) -> Graph:
 
 
 def drawing() -> str:
-    """Return the parts, and the rooms of each part that has some, as Mermaid charts."""
+    """Return Mermaid charts of the parts, and of the rooms of each part that has rooms."""
     rooms = {part: room_graph(part) for part in part_graph()}
     charts = [_chart(reduced(part_graph()))]
     charts += [
@@ -107,7 +107,7 @@ def drawing() -> str:
 
 
 def draw(page: str) -> str:
-    """Return the page with the drawing as it should be now."""
+    """Return the page with the present drawing."""
     before, rest = page.split(_BEGIN)
     _, after = rest.split(_END)
     return f"{before}{_BEGIN}{drawing()}{_END}{after}"
@@ -136,7 +136,7 @@ def _is_ours(name: str) -> bool:
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the texts in a module's code with their lines; docstrings are none."""
+    """Yield the strings in a module's code with their lines, without docstrings."""
     scopes = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         scope.body[0].value
@@ -150,9 +150,9 @@ def texts_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def sentences_read(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield where a module takes a sentence apart, or looks for words in it.
+    """Yield the places where a module parses a sentence, or searches for words in it.
 
-    It is code such as `problem.partition(":")`, `"missing" in problem`, `str(error) == ABSENT`.
+    Examples are `problem.partition(":")`, `"missing" in problem` and `str(error) == ABSENT`.
     """
     for node in ast.walk(tree(path)):
         match node:
@@ -172,7 +172,7 @@ def sentences_read(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _is_sentence(node: ast.AST) -> bool:
-    """Return whether it is `str(error)`, or has the name of a sentence."""
+    """Return whether a node is `str(error)`, or has a name of sentences."""
     match node:
         case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
             return name.endswith("error")

@@ -1,4 +1,4 @@
-"""A pool that can be changed, for tests and benchmarks of the scheduler."""
+"""A mutable pool, for tests and benchmarks of the scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from det_jupyter.scheduler.snapshot import Snapshot
 
 
 class Pool:
-    """The parts of a snapshot, which may be changed; `decide` carries its decisions out."""
+    """The parts of a snapshot, which may be changed; `decide` applies the decisions to them."""
 
     def __init__(self, rules: PoolRules | None = None) -> None:
         self.rules = rules or PoolRules()
@@ -26,11 +26,11 @@ class Pool:
         self.groups: dict[int, Group] = {}
         self.requests: dict[str, Request] = {}
         self.running: dict[str, Running] = {}
-        self.kept: dict[str, tuple[str, ...]] = {}  # by the last decision
+        self.kept: dict[str, tuple[str, ...]] = {}  # agents kept by the last decision
         self._snapshot: Snapshot | None = None
 
     def snapshot(self) -> Snapshot:
-        """Return it as it is now."""
+        """Return the present snapshot."""
         if self._snapshot is None:
             self._snapshot = Snapshot(
                 rules=self.rules,
@@ -42,7 +42,7 @@ class Pool:
         return self._snapshot
 
     def decide(self, now: float) -> Decisions:
-        """Decide, and carry it out."""
+        """Decide, and apply the decisions."""
         decided = decide(self.snapshot(), now)
         after = self.snapshot().after(decided, now)
         self.requests, self.running = dict(after.waiting), dict(after.running)
@@ -99,7 +99,7 @@ class Pool:
         return self.snapshot().position(request_id)
 
     def on_agent(self, agent_id: str) -> list[Running]:
-        """Return the gangs on an agent, by id; the agent itself may be away."""
+        """Return the gangs on an agent, by id, even if the agent is not connected."""
         gangs = [self.running[name] for name in sorted(self.running)]
         return [gang for gang in gangs if any(part.agent_id == agent_id for part in gang.parts)]
 

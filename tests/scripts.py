@@ -1,4 +1,4 @@
-"""Submitting files as `det e create FILE FOLDER` does, and interfering with them, for tests."""
+"""Submits files as `det e create FILE FOLDER` does, and disturbs their experiments, for tests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.processes import wait_until
 
 
 def create(client: Client, text: str, **options: Any) -> Experiment:
-    """Submit an experiment and return its handle; takes the options of `prepare`."""
+    """Submit an experiment and return its handle; `options` as in `prepare`."""
     return submit(client, prepare(client, text, **options))
 
 
 def submit_file(client: Client, file: Path, **changes: Any) -> Experiment:
-    """Submit a configuration with the folder that it is in; `changes` are laid over it."""
+    """Submit a configuration with its folder; `changes` replace values of it."""
     text = file.read_text(encoding="utf-8")
     return create(client, text, context=file.parent, file=file, changes=changes)
 
@@ -34,7 +34,7 @@ def wait_for_line(experiment: Experiment, text: str) -> None:
 
 
 def pause(experiment: Experiment) -> State:
-    """Pause the experiment, and return its state when no trial of it holds slots any more."""
+    """Pause the experiment; return its state when none of its trials holds slots any more."""
     experiment.pause()
 
     def is_at_rest() -> bool:
@@ -46,10 +46,10 @@ def pause(experiment: Experiment) -> State:
 
 
 def ends_as_undisturbed(experiment: Experiment) -> list[str]:
-    """Wait for a trial that was killed once; return what its two ranks printed after `alone:`.
+    """Wait for a trial that was killed once; return its two ranks' output after `alone:`.
 
-    The same must stand after `disturbed:`, which they print at the end of a training that was
-    paused and killed on its way.
+    The output after `disturbed:`, which the ranks print at the end of a training that was paused
+    and killed, must be the same.
     """
     assert experiment.wait() == State.COMPLETED
     (trial,) = experiment.view.trials

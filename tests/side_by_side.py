@@ -1,4 +1,4 @@
-"""Which tests run side by side in several processes: files, but all journeys in one."""
+"""Distributes tests to parallel processes: files one by one, all journeys to one process."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 LAB = "tests/lab/"
-# For each worker, the rooms it takes first, in order; all other files come after.
-# Files of a room share what takes seconds to start, e2e the most: a master, an agent and torch.
+# For each worker, the rooms that it takes first, in order; all other files follow. Files of a room
+# share what is slow to start, e2e the most: a master, an agent and torch.
 ROOMS = (
     ("lab", "browser", "integration", "e2e"),
     ("e2e", "integration"),
     ("integration", "e2e"),
-    ("unit",),  # they compute while the others wait for processes
+    ("unit",),  # these compute while other tests wait for processes
 )
 
 
 class RoomsApart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Files side by side, those of a room in as few processes as keep all busy.
+    """Distributes files; the files of a room go to as few processes as keep all processes busy.
 
-    The journeys through JupyterLab are as if they were one file: they share a master, a server,
-    Chromium and its tab, which each process would start, and load, for itself.
+    The journeys through JupyterLab count as one file: they share a master, a server, Chromium and
+    its tab, which otherwise each process would start and load.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         return LAB if nodeid.startswith(LAB) else super()._split_scope(nodeid)
 
     def remove_node(self, node: Any) -> str | None:
-        """Let others run the tests that a process has left; return the one that it crashed in.
+        """Give the remaining tests of an ended process to others; return the test that crashed it.
 
-        xdist 3.8 also hands the files on that were finished, as no tests, and then waits for ever;
-        and it runs the test that crashed again.
+        xdist 3.8 also passes on finished files, without tests, and then waits for ever; and it
+        runs the crashed test again.
         """
         work = self.assigned_work.pop(node)
         left = {scope: tests for scope, tests in work.items() if not all(tests.values())}

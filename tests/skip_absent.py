@@ -1,4 +1,4 @@
-"""A pytest plugin for interpreters.py: what fails because a package is absent is skipped."""
+"""A pytest plugin for interpreters.py: skips tests that fail because a package is missing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 _ABSENT = re.compile(r"no module (?:named ')?(\w+)", re.IGNORECASE)
-# What interpreters.py does not install. Anything else that is absent is a fault: a module that
-# later Pythons no longer have, or a package that pyproject.toml does not declare.
+# Packages that interpreters.py does not install. Any other missing module is a fault: a module
+# that later Pythons do not have, or a package that pyproject.toml does not declare.
 _OPTIONAL = {
     "accelerate",
     "lightning",
@@ -33,7 +33,7 @@ Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Skip a module that imports it."""
+    """Skip a module that imports a missing package."""
     return skipped((yield), str(collector.path))
 
 
@@ -41,12 +41,12 @@ def pytest_make_collect_report(
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip a test that needs it, itself or in a process that it starts."""
+    """Skip a test that needs a missing package, itself or in a process that it starts."""
     return skipped((yield), str(item.path))
 
 
 def skipped(report: Report, path: str) -> Report:
-    """Return the report, of a skipped test if an optional package is what it lacks."""
+    """Return the report, as skipped if an optional package is missing."""
     if report.failed:
         for name in _ABSENT.findall(report.longreprtext):
             if name in _OPTIONAL and importlib.util.find_spec(name) is None:

@@ -1,13 +1,13 @@
-"""What a run of the tests leaves out, why, and how to get it: the only list of skips.
+"""The only list of skipped tests: what is skipped, why, and how to run it.
 
-At the end of each run, one line has what was left out. Where `DET_TESTS_SKIPPED` names a folder,
-the run notes there what it skipped and what it ran:
+At the end of each run, one line names what was skipped. If `DET_TESTS_SKIPPED` names a folder, the
+run records there what it skipped and what it ran:
 
-    python -m tests.skips FOLDER               of all runs noted there: what none has run, and why
-    python -m tests.skips FOLDER again STEP    the tests among them that a later step of CI runs
+    python -m tests.skips FOLDER               what none of the recorded runs has run, and why
+    python -m tests.skips FOLDER again STEP    the tests of these that a later step of CI runs
 
-The first one's exit status is 1 for a skip that is not on this list. `.ci/run` ends with it; the
-steps for which it had no time are in `DET_TESTS_LEFT_OUT`.
+The exit status of the first is 1 if there is a skip that is not on this list. `.ci/run` ends with
+this command; the steps for which it had no time are in `DET_TESTS_LEFT_OUT`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def _may_install() -> bool:
 
 @dataclass(frozen=True)
 class Known:
-    """A skip that is meant.
+    """An intended skip.
 
     Args:
-        reasons: What such a skip says; a regular expression.
-        what: What is left out.
-        how: How to get it.
-        step: The step of `.ci/run` that runs it; "" if none does.
+        reasons: Matches the reasons of such skips; a regular expression.
+        what: What is skipped.
+        how: How to run it.
+        step: The step of `.ci/run` that runs it; "" if no step does.
         may_run: Whether CI can run that step on this computer.
     """
 
@@ -56,7 +56,7 @@ class Known:
 
     @property
     def is_meant(self) -> bool:
-        """Whether CI may skip it, on this computer and in the time that it had."""
+        """Whether CI may skip it, on this computer and in the time that CI had."""
         left_out = os.environ.get(LEFT_OUT_VARIABLE, "").split()
         return not self.step or not self.may_run() or self.step in left_out
 
@@ -89,7 +89,7 @@ KNOWN = (
 
 
 def known(reason: str) -> Known | None:
-    """Return the entry of this list that a skip belongs to."""
+    """Return the entry of this list for a reason; None if there is none."""
     return next((each for each in KNOWN if re.search(each.reasons, reason)), None)
 
 
@@ -100,7 +100,7 @@ def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def left_out(reasons: Iterable[str]) -> str:
-    """Return in one line what was left out, and how to get it."""
+    """Return one line on what was skipped, and on how to run it."""
     counts = Counter(known(reason) for reason in reasons)
     parts = [
         f"{count} of {each.what} ({each.how})" if each else f"{count} others (see above)"
@@ -110,7 +110,7 @@ def left_out(reasons: Iterable[str]) -> str:
 
 
 def note(skipped: Mapping[str, str], ran: Iterable[str]) -> None:
-    """Note what was skipped and what was run, where that is asked for."""
+    """Record what was skipped and what was run, if `DET_TESTS_SKIPPED` is set."""
     if folder := os.environ.get(FOLDER_VARIABLE):
         Path(folder).mkdir(parents=True, exist_ok=True)
         text = json.dumps({"skipped": dict(skipped), "ran": sorted(ran)})
@@ -118,7 +118,7 @@ def note(skipped: Mapping[str, str], ran: Iterable[str]) -> None:
 
 
 def never_run(folder: Path) -> dict[str, str]:
-    """Return what was skipped in one of the runs noted there, and run in none."""
+    """Return what was skipped in a recorded run, and run in no other, with the reasons."""
     notes = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     ran = {name for each in notes for name in each["ran"]}
     ran |= {name.partition("::")[0] for name in ran}
@@ -127,9 +127,9 @@ def never_run(folder: Path) -> dict[str, str]:
 
 
 def again(folder: str, step: str) -> int:
-    """Print what no run has run and a step of CI can run here, a test in each line.
+    """Print the tests that no run has run and that a step of CI can run here, one per line.
 
-    In the order of the files: journeys go on where the one before ended.
+    They are in the order of the files, as a journey continues where the one before ended.
     """
     for name, reason in never_run(Path(folder)).items():
         if (each := known(reason)) is not None and each.step == step and each.may_run():
@@ -138,7 +138,7 @@ def again(folder: str, step: str) -> int:
 
 
 def main(folder: str) -> int:
-    """Print what no run has run, and why; the exit status is 1 if that is not all known."""
+    """Print what no run has run, and why; return 1 if a reason is not on the list."""
     if not list(Path(folder).glob("*.json")):
         print(f"{folder} has no note of a run", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
-"""A Slurm cluster for a test: controller and nodes are processes of this computer.
+"""A Slurm cluster for tests: controller and nodes are processes on this computer.
 
-Needs root, and the Debian packages slurm-wlm and munge. All files are in one folder, and nothing
-of a Slurm that is installed is read or changed.
+It needs root, and the Debian packages slurm-wlm and munge. All of its files are in one folder; the
+files of an installed Slurm are neither read nor changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
 
 
 def why_absent() -> str:
-    """Return why Slurm cannot run here, for a skipped test; "" if it can."""
+    """Return why Slurm cannot run here, as the reason of a skip; "" if it can."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         return f"{', '.join(missing)} not found: apt-get install slurm-wlm munge"
@@ -30,15 +30,15 @@ def why_absent() -> str:
 
 @dataclass(frozen=True)
 class Slurm:
-    """The cluster that runs, to which `SLURM_CONF` leads."""
+    """The running cluster, which `SLURM_CONF` refers to."""
 
     environ: dict[str, str]
 
     def run(self, *command: str, environ: Mapping[str, str] | None = None) -> str:
-        """Run a command of Slurm; return what it prints.
+        """Run a command of Slurm; return its output.
 
         Args:
-            environ: The environment, which a job gets too; None: that of the tests.
+            environ: The environment, which a job gets too; None: the tests' environment.
         """
         leading_here = {"SLURM_CONF": self.environ["SLURM_CONF"]}
         done = subprocess.run(
@@ -57,7 +57,7 @@ class Slurm:
 
 @contextmanager
 def slurm(folder: Path, *, nodes: int, cpus: int) -> Iterator[Slurm]:
-    """Run a cluster whose nodes have that many CPUs and one GPU that is no device."""
+    """Run a cluster whose nodes have this many CPUs, and one GPU that is not a real device."""
     for name in ("state", "log"):
         (folder / name).mkdir(parents=True)
     key = folder / "munge.key"
@@ -66,7 +66,8 @@ def slurm(folder: Path, *, nodes: int, cpus: int) -> Iterator[Slurm]:
     ports = _free_ports(nodes + 1)
     config = folder / "slurm.conf"
     config.write_text(_config(folder, ports, cpus))
-    (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")  # any device will do
+    # Any device file can be the GPU.
+    (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
     running = Slurm(os.environ | {"SLURM_CONF": str(config)})
     munged = ["munged", "--foreground", "--force", f"--key-file={key}"]
     for name in ("socket", "pid-file", "log-file", "seed-file"):
@@ -103,7 +104,7 @@ def _config(folder: Path, ports: Sequence[int], cpus: int) -> str:
             f"SlurmdSpoolDir={folder}/spool-%n",
             f"SlurmctldPidFile={folder}/slurmctld.pid",
             f"SlurmdPidFile={folder}/slurmd-%n.pid",
-            # No cgroups: containers often have none that can be written.
+            # Without cgroups, which containers often cannot write.
             "ProctrackType=proctrack/linuxproc",
             "TaskPlugin=task/none",
             "SelectType=select/cons_tres",

@@ -1,8 +1,9 @@
-"""`python -m tests.slurm_ray`: examples/cluster/slurm-ray.sbatch, on a Slurm that runs here.
+"""`python -m tests.slurm_ray`: runs examples/cluster/slurm-ray.sbatch on a Slurm on this computer.
 
-Needs root, slurm-wlm, munge and Ray; two minutes. It runs in namespaces of its own: the batch
-file's `ray stop` ends all Ray processes of the user that it finds, and its head needs port 6379.
-Prints a JSON line at the end: the violations, or why it was skipped.
+It needs root, slurm-wlm, munge and Ray, and takes two minutes. It runs in namespaces of its own,
+because `ray stop` in the batch file ends all Ray processes of the user that it finds, and the head
+needs port 6379. At the end it prints a JSON line with the violations, or with the reason of a
+skip.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SBATCH = Path(__file__).parents[1] / "examples" / "cluster" / "slurm-ray.sbatch
 _CPUS = 2
 _BUSY_S = 180.0
 _NAMESPACES = ["--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net"]
-# An address that `hostname -I` prints, as computers of a cluster have.
+# An address for `hostname -I` to print, as computers of a cluster have.
 _READY = """
 mount -t tmpfs tmpfs /dev/shm && ip link set lo up && ip link add eth0 type veth peer name eth1 &&
 ip addr add 10.78.0.1/24 dev eth0 && ip link set eth0 up && ip link set eth1 up && exec "$@"
@@ -44,12 +45,12 @@ def why_impossible() -> str:
 
 
 def main() -> int:
-    """Run it in namespaces of its own; return 1 if there is a violation."""
+    """Run the test in namespaces of its own; return 1 if there is a violation."""
     if reason := why_impossible():
         print(json.dumps({"skipped": reason}))
         return 0
     if sys.argv[1:] == ["inside"]:
-        # The paths of sockets below it must not be too long.
+        # The paths of its sockets must not be too long.
         with tempfile.TemporaryDirectory(prefix="det-sr-", dir="/var/tmp") as folder:
             try:
                 _play(Path(folder))
@@ -83,7 +84,7 @@ def _play(folder: Path) -> None:
         cluster.run("scancel", job)
         wait_until(lambda: not cluster.jobs(), "the job is over")
         wait_until(lambda: not _num_slots(client), "its agent is gone")
-        job, _ = _submit(cluster, folder)  # at the same address
+        job, _ = _submit(cluster, folder)  # the second job has the same address
         experiment.wait(_BUSY_S)
         view = experiment.view
         assert (view.state, view.trials[0].restarts) == ("COMPLETED", 0), view
@@ -92,13 +93,14 @@ def _play(folder: Path) -> None:
 
 
 def _submit(cluster: Slurm, folder: Path) -> tuple[str, str]:
-    """Submit the job; return its number, and the head's address, which its log has."""
+    """Submit the job; return its number, and the head's address, which is in its log."""
     environ = os.environ | {
         "PYTHONPATH": SETTINGS["PYTHONPATH"],
         "RAY_USAGE_STATS_ENABLED": "0",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
-    for name in ("DET_JUPYTER_CPU_SLOTS", paths.HOME_VARIABLE):  # of the master here
+    # The job must not inherit these from the master here.
+    for name in ("DET_JUPYTER_CPU_SLOTS", paths.HOME_VARIABLE):
         environ.pop(name, None)
     options = ["--nodes=1", f"--cpus-per-task={_CPUS}", "--time=5", f"--output={folder}/%j.log"]
     job = cluster.run("sbatch", "--parsable", *options, str(_SBATCH), environ=environ)
@@ -114,7 +116,7 @@ def _submit(cluster: Slurm, folder: Path) -> tuple[str, str]:
 
 
 def _is_added(client: Client, address: str) -> bool:
-    """Try to add the cluster, whose head may still be starting."""
+    """Try to add the cluster, whose head may still be starting; return whether that worked."""
     try:
         client.add_cluster({"engine": "ray", "address": address, "slots": _CPUS})
     except Conflict as error:

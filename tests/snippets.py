@@ -1,6 +1,6 @@
-"""The code blocks of README and docs: each runs in a test, or its page says why not.
+"""The code blocks of README and docs: each runs in a test, or its page has the reason why not.
 
-A comment before a block marks one that no test runs:
+A comment before a block marks a block that no test runs:
 
     <!-- not run: tests/e2e/test_diagnose.py does the same -->
 """
@@ -22,7 +22,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A block of a page. `why_not` is empty if it has to run."""
+    """A code block of a page. `why_not` is "" if it has to run."""
 
     page: str
     line: int
@@ -36,7 +36,7 @@ class Snippet:
 
 
 def snippets(*languages: str) -> list[Snippet]:
-    """Return the blocks in these languages; without languages, all of them."""
+    """Return the code blocks in these languages; without arguments, in all languages."""
     return [each for each in _all() if not languages or each.language in languages]
 
 

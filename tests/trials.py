@@ -1,4 +1,4 @@
-"""Trials as a notebook would define them, and a way to submit them without a notebook."""
+"""Trials as a notebook would define them, and functions to submit them without a notebook."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from det_jupyter.contract.messages import Capsule, CreateExperiment
 from det_jupyter.front.notebook.capture.capture import capture
 from tests.waiting import wait_until
 
-# A small regression with everything that a resumed run could get wrong: shuffling, dropout,
-# momentum. `pause_s` slows it down so that a test can interfere in the middle.
+# A small regression with all state that a resumed run could restore wrongly: shuffling, dropout,
+# momentum. `pause_s` slows it down, so that a test can interfere.
 TRIAL_SOURCE = """
 import time
 import torch
@@ -98,8 +98,10 @@ def capture_trial(
 
 
 def _own_folder(client: Client) -> Path:
-    """Return an empty folder. With ours, all modules of `tests` travelled with each trial, which
-    wrote them into each of its checkpoints ([m] 60 ms of CPU for each).
+    """Return an empty folder as working directory.
+
+    With the present folder, all modules of `tests` would be captured with each trial, which would
+    write them into each of its checkpoints ([m] 60 ms of CPU for each).
     """
     folder = Path(client.session.info.data_dir).parent / "notebook"
     folder.mkdir(exist_ok=True)
@@ -109,7 +111,7 @@ def _own_folder(client: Client) -> Path:
 def create(
     client: Client, config: dict[str, Any], capsule: Capsule, cwd: Path | None = None
 ) -> Experiment:
-    """Submit what was captured."""
+    """Submit a captured class or function."""
     folder = str(cwd or _own_folder(client))
     request = CreateExperiment(config=config, capsule=capsule, python=sys.executable, cwd=folder)
     return Experiment(client, client.create(request).id)

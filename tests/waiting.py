@@ -1,13 +1,14 @@
-"""The one way in which tests wait: until it is true, or until nothing moves any more.
+"""How tests wait: until a condition is true, or until their processes make no progress any more.
 
-What takes 2 s on an idle computer takes a minute on a busy one: no wait has a number of seconds.
-It fails when for `PATIENCE_S` no process of the test has started, ended or computed; to wait for a
-core counts as computing. Processes of the test are its own, those below it, and those that run
-under a home of this run (in a program without pytest: under any home).
+An action that takes 2 s on an idle computer may take a minute on a busy one, so no wait has a
+number of seconds. A wait fails if for `PATIENCE_S` no process of the test has started, ended or
+computed; waiting for a core counts as computing. The processes of a test are the test process, its
+descendants, and those that run under a home of this test run (in a program without pytest: under
+any home).
 
-`wait_until` and `until`, its coroutine, look by themselves. A wait for a process, a thread, a cell
-or an experiment has no limit at all: the timer of the test looks (`set_timer`). What moves for
-ever ends at `timeout` of pyproject.toml.
+`wait_until` and the coroutine `until` check the progress themselves. A wait for a process, a
+thread, a cell or an experiment has no limit of its own: the timer of the test checks the progress
+(`set_timer`). A test with endless progress ends at `timeout` of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -29,32 +30,32 @@ from tests.homes import is_gone, processes_whose_home
 
 T = TypeVar("T")
 
-PATIENCE_S = 90.0  # the product itself waits for half a minute here and there
+PATIENCE_S = 90.0  # det_jupyter itself sometimes waits for half a minute
 LOOK_S = 5.0
-# Cores that idle processes use at most: a master, agents, and the test that asks them.
+# Cores that idle processes use at most: a master, agents, and the test that polls them.
 BUSY = 0.25
 
-# Of the homes of this run; empty in a program without pytest.
+# Folders with the homes of this test run; empty in a program without pytest.
 folders: list[Path] = []
 
 
 class StillError(AssertionError):
-    """Nothing moves any more."""
+    """The processes of the test make no progress any more."""
 
 
 class Stillness:
-    """For how long nothing has moved."""
+    """Measures for how long the processes of the test have made no progress."""
 
     def __init__(self, patience_s: float = PATIENCE_S, look_s: float = LOOK_S) -> None:
         self._patience_s, self._look_s = patience_s, look_s
-        self._used_s: dict[int, float] = {}  # by the process
+        self._used_s: dict[int, float] = {}  # by pid: CPU seconds at the last check
         self._looked_at = self._moved_at = time.monotonic()
 
     def check(self, what: str) -> None:
-        """Look, if the last look is some seconds ago.
+        """Check the progress, if the last check is some seconds ago.
 
         Raises:
-            StillError: Nothing has moved for `patience_s`.
+            StillError: There was no progress for `patience_s`.
         """
         now = time.monotonic()
         if now - self._looked_at < self._look_s:
@@ -63,10 +64,10 @@ class Stillness:
         computed_s = sum(used_s.values()) - sum(self._used_s.values())
         if used_s.keys() != self._used_s.keys() or computed_s > BUSY * (now - self._looked_at):
             self._moved_at = now
-        used_s[os.getpid()] = _seconds(os.getpid())  # to look computes as well
+        used_s[os.getpid()] = _seconds(os.getpid())  # without the computation of this check
         self._used_s, self._looked_at = used_s, now
         if now - self._moved_at >= self._patience_s:
-            self._moved_at = now  # what cleans up may wait, too
+            self._moved_at = now  # a clean-up that follows may wait, too
             raise StillError(
                 f"waiting until {what}: nothing has moved for {self._patience_s:g} s\n"
                 + "\n".join(map(_line, used_s))
@@ -74,7 +75,7 @@ class Stillness:
 
 
 def seconds_of_processes() -> Iterator[tuple[int, float]]:
-    """Yield the processes of the test, and how long each has computed or waited for a core."""
+    """Yield the processes of the test, and for how long each has computed or waited for a core."""
     own = psutil.Process()
     found = {own, *own.children(recursive=True), *processes_whose_home(_is_of_this_run)}
     for pid in sorted(process.pid for process in found):
@@ -88,7 +89,7 @@ def _is_of_this_run(home: str) -> bool:
 
 def _seconds(pid: int) -> float:
     waited_ns = 0
-    with suppress(FileNotFoundError):  # it has just ended, or it is no Linux
+    with suppress(FileNotFoundError):  # the process has just ended, or this is not Linux
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):  # the thread has just ended
                 waited_ns += int(
@@ -105,7 +106,7 @@ def _line(pid: int) -> str:
 
 
 def wait_until(condition: Callable[[], T | None], what: str) -> T:
-    """Return the first true value of `condition`; fail when nothing moves any more."""
+    """Return the first true value of `condition`; fail if there is no progress any more."""
     for pause_s in _pauses(what):
         if value := condition():
             return value
@@ -123,7 +124,7 @@ async def until(condition: Callable[[], T | None], what: str) -> T:
 
 
 def _pauses(what: str) -> Iterator[float]:
-    """Yield how long to pause between two looks: to ask may cost 10 ms CPU, here and elsewhere."""
+    """Yield pauses between calls of a condition, which may cost 10 ms CPU here and elsewhere."""
     stillness, began = Stillness(), time.monotonic()
     while True:
         yield min(0.3, max(0.02, (time.monotonic() - began) / 20))
@@ -136,10 +137,10 @@ def wait_until_gone(*pids: int) -> None:
 
 
 def set_timer(item: Any, settings: Any) -> bool | None:
-    """Have a test fail when nothing moves any more, or at its timeout; for pytest_timeout."""
+    """Make a test fail without progress, or at its timeout. A hook of pytest_timeout."""
     if threading.current_thread() is not threading.main_thread():
-        return None  # for pytest_timeout to do it with a thread
-    # Later than `wait_until`, which says what it waits for.
+        return None  # pytest_timeout then uses a thread
+    # Later than `wait_until`, whose error names the awaited condition.
     stillness, began = Stillness(PATIENCE_S + 2 * LOOK_S), time.monotonic()
 
     def look(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""A storage that is no folder: a zip file for each checkpoint. It stands for object storage.
+"""A storage that is not a folder: a zip file for each checkpoint. It stands for object storage.
 
 zip:///<root>     <root>/<uuid>.zip, and drafts in <root>/drafts
 """
@@ -20,7 +20,7 @@ SCHEME = "zip"
 
 
 class ZipDraft:
-    """A StorageDraft: a folder that is packed when it is committed."""
+    """A StorageDraft: a folder that `commit` packs."""
 
     def __init__(self, inner: DirectoryDraft, file: Path) -> None:
         self.path = inner.path
@@ -28,15 +28,15 @@ class ZipDraft:
         self._file = file
 
     def sync(self) -> None:
-        """Store nothing yet."""
+        """Do nothing: files are stored by `commit`."""
 
     def commit(self) -> None:
-        """Pack the folder beside the file, and rename it."""
+        """Pack the folder into a temporary file, and rename that."""
         _pack(self.path, self._file)
         self._inner.discard()
 
     def become_share(self) -> Path:
-        """Refuse: nothing uploads a share."""
+        """Raise an error: shares of this storage are not uploaded."""
         return self._inner.become_share()
 
     def discard(self) -> None:
@@ -53,21 +53,21 @@ class ZipStorage:
         self._drafts = DirectoryStorage(self.root / "drafts")
 
     def check_writable(self) -> None:
-        """Make sure that the root can be written."""
+        """Check that the root can be written."""
         DirectoryStorage(self.root).check_writable()
 
     def begin(self, uuid: str) -> ZipDraft:
-        """Return a draft in a folder beside the files."""
+        """Return a draft in a folder beside the zip files."""
         file = self._file(uuid)
         return ZipDraft(self._drafts.begin(uuid), file)
 
     def draft_path(self, uuid: str) -> Path | None:
-        """Return the folder of a draft beside the files."""
+        """Return the folder of a draft, if there is one."""
         return self._drafts.draft_path(uuid)
 
     @contextmanager
     def reading(self, uuid: str, takes: Callable[[str], bool] | None = None) -> Iterator[Path]:
-        """Give a temporary folder with what is taken."""
+        """Yield a temporary folder with the unpacked files that are needed."""
         names = self.files(uuid)
         if not names:
             raise CheckpointError(f"checkpoint {uuid}: not in {self.location}")
@@ -78,7 +78,7 @@ class ZipStorage:
             yield Path(folder)
 
     def files(self, uuid: str) -> dict[str, int]:
-        """Return what the file's directory says."""
+        """Return the files and sizes in the zip file's directory."""
         try:
             with zipfile.ZipFile(self._file(uuid)) as packed:
                 return {info.filename: info.file_size for info in packed.infolist()}
@@ -86,7 +86,7 @@ class ZipStorage:
             return {}
 
     def delete(self, uuid: str, globs: Sequence[str] = ()) -> int:
-        """Pack the file anew, without what is matched, or remove it."""
+        """Pack the zip file anew without the matching files, or remove it."""
         if not (names := self.files(uuid)):
             return 0
         with self.reading(uuid) as folder:
@@ -102,7 +102,7 @@ class ZipStorage:
         return 0
 
     def remove_leftovers(self) -> None:
-        """Remove the drafts of writers that have died."""
+        """Remove the drafts of writers that have ended."""
         self._drafts.remove_leftovers()
 
     def _file(self, uuid: str) -> Path:
