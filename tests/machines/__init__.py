@@ -1,1 +1,1 @@
-"""Computers, as network namespaces, whose links and programs fail: `python -m tests.machines`."""
+"""Computers as network namespaces, whose links and programs fail: `python -m tests.machines`."""

@@ -1,6 +1,6 @@
-"""`python -m tests.machines`: plays the scenarios, as root; a table, and a JSON line at the end.
+"""`python -m tests.machines`: plays the scenarios, as root; prints a table and a line of JSON.
 
-Several are played at once, each with machines of its own, because they mostly wait.
+Several scenarios are played at once, each with machines of its own, because they mostly wait.
 """
 
 from __future__ import annotations
@@ -104,13 +104,14 @@ def _compare(
     chosen: Sequence[Scenario], results: Sequence[dict[str, Any]], places: Sequence[Place]
 ) -> int:
     """Add differences from the undisturbed runs to the violations; return their number."""
-    expected: dict[int, StoredExperiment] = {}  # by number of slots: the undisturbed run is first
+    # By number of slots: the undisturbed run, which is played first.
+    expected: dict[int, StoredExperiment] = {}
     for scenario, result, place in zip(chosen, results, places, strict=True):
         stored = _stored(place)
         if stored is not None:
             told = differences(stored, expected.setdefault(scenario.slots, stored))
             known = result["violations"]
-            # The source names a file of its place, so the code in the checkpoints differs.
+            # The source contains a path of its place, so the code in the checkpoints differs.
             known += [
                 line
                 for line in told

@@ -1,7 +1,7 @@
-"""The provider of Ray's autoscaler whose nodes are machines: a cloud, as far as Ray sees one.
+"""A node provider for Ray's autoscaler: it looks like a cloud, and its nodes are machines.
 
-It runs in Ray's monitor on the master's machine; `provider` in the autoscaler's file has the place
-and the head's address. A node that is given back is switched off.
+It runs in Ray's monitor on the master's machine; `provider` in the autoscaler's file contains the
+place and the head's address. Nodes that are given back are switched off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NodeProvider: Any = import_module("ray.autoscaler.node_provider").NodeProvider
 
 
 class Provider(_NodeProvider):  # type: ignore[misc]  # a base class of Ray, which may be absent
-    """Starts and ends nodes. All methods are Ray's."""
+    """Starts and ends nodes. All methods are part of Ray's interface."""
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
         super().__init__(provider_config, cluster_name)

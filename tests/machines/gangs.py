@@ -1,7 +1,7 @@
 """Counts the gangs of a trial that live at one time, over all machines.
 
 A rank is found by the control page that it has mapped; its path contains the allocation's id.
-Stopped ranks do not count: they can do nothing.
+Stopped ranks do not count, as they cannot act.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class GangWatch(threading.Thread):
     def __init__(self, machines: Sequence[Machine]) -> None:
         super().__init__(daemon=True)
         self.lives: dict[str, Life] = {}  # by allocation
-        self.overlaps_s = 0.0  # for how long two gangs lived at once
+        self.overlaps_s = 0.0  # seconds for which two gangs were alive at once
         self.num_samples = 0
         self.frozen: set[str] = set()  # names of the machines that are frozen now
         self._machines = machines
-        self._gangs: dict[int, str] = {}  # by pid
+        # By pid: the allocation, "" for a process that is no rank.
+        self._gangs: dict[int, str] = {}
         self._no_ranks: set[int] = set()
         self._is_over = threading.Event()
         self._began = time.monotonic()

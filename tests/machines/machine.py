@@ -2,12 +2,12 @@
 
     network      eth0, a veth whose other end is a port of the common bridge (in its own namespace)
     /tmp, /dev/shm, HOME
-                 its own; what all machines see is in a folder of /var/tmp
-    processes    in a control group, by which they are counted, frozen, and killed all at once
+                 its own; files shared by all machines are in a folder of /var/tmp
+    processes    in a control group, with which all of them are counted, frozen or killed at once
                  (pids are those of this computer)
 
 A packet to a neighbour is lost silently while the neighbour's entry in the ARP table is wrong. So
-a link can be cut in either direction, as by a switch that fails: both sides keep their carrier.
+a link can be cut in either direction, as by a failing switch: both sides keep their carrier.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENTER = 'echo $$ > "$1" && shift && cd "$1" && shift && exec "$@"'
 
 
 def why_impossible() -> str:
-    """Return why machines cannot be made here; "" if they can."""
+    """Return why machines cannot be created here; "" if they can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "network namespaces need Linux and root"
     if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
@@ -58,11 +58,11 @@ def _ip(*words: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine that exists; made by `Network.machine`.
+    """A machine, created by `Network.machine`.
 
     Args:
         name: Its host name.
-        address: On eth0.
+        address: Its address on eth0.
         holder: Pid of the process that keeps its namespaces.
         cgroup: The folder of its control group.
     """
@@ -86,7 +86,7 @@ class Machine:
             argv: The command.
             log: File for its output.
             variables: Environment variables in addition to ours.
-            text: Its stdin.
+            text: The content of its stdin.
         """
         procs = f"{self.cgroup}/cgroup.procs"
         with log.open("ab") as output:
@@ -117,11 +117,11 @@ class Machine:
         return []
 
     def drop(self, other: Machine) -> None:
-        """Lose all packets from this machine to the other one."""
+        """Drop all packets from this machine to the other one."""
         self._neighbour("replace", other, "lladdr", _NOBODY, "nud", "permanent")
 
     def deliver(self, other: Machine) -> None:
-        """Lose packets no longer."""
+        """Stop dropping packets."""
         self._neighbour("del", other)
 
     def _neighbour(self, verb: str, other: Machine, *words: str) -> None:
@@ -129,7 +129,7 @@ class Machine:
         subprocess.run([*self._enter(), *command], check=True, capture_output=True)
 
     def slow_down(self, rate: str, latency: str) -> None:
-        """Limit what this machine sends."""
+        """Limit the rate at which this machine sends, and delay its packets."""
         command = ["tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate]
         command += ["burst", "4kb", "latency", latency]
         subprocess.run([*self._enter(), *command], check=True, capture_output=True)
@@ -144,7 +144,7 @@ class Machine:
 
 
 class Network:
-    """A bridge, and machines that are connected by it. Use `network`."""
+    """A bridge, and the machines connected by it. Use `network` to create one."""
 
     def __init__(self) -> None:
         self._prefix = f"det{os.getpid()}"
@@ -161,7 +161,7 @@ class Network:
         _ip("-n", self._prefix, "link", "set", "br0", "up")
 
     def machine(self, name: str) -> Machine:
-        """Make a machine; names are unique in the network."""
+        """Create a machine; names are unique in the network."""
         self._number += 1
         address = f"10.77.{self._number // 250}.{self._number % 250 + 1}"
         space, port = f"{self._prefix}-{self._number}", f"v{self._number}"
@@ -188,7 +188,7 @@ class Network:
         return Machine(name=name, address=address, holder=holder.pid, cgroup=str(cgroup))
 
     def close(self) -> None:
-        """Kill what runs on the machines, and remove them."""
+        """Kill the processes of the machines, and remove the machines."""
         for cgroup in self._cgroups.glob("*/"):
             (cgroup / "cgroup.freeze").write_text("0")
             (cgroup / "cgroup.kill").write_text("1")
@@ -213,7 +213,7 @@ def _remove_cgroup(cgroup: Path) -> None:
 
 @contextmanager
 def network() -> Iterator[Network]:
-    """Make a network, and remove it with its machines at the end."""
+    """Create a network; at the end, remove it with its machines."""
     made = Network()
     try:
         made.open()

@@ -1,7 +1,7 @@
-"""`python -m tests.machines.play NAME`: one scenario, in the master's network and with its files.
+"""`python -m tests.machines.play NAME`: plays a scenario in the master's network, with its files.
 
-Reads the place from stdin. Prints a JSON line: the violations, and what was measured. Writes the
-what is stored of the experiment to `stored.pickle` in the shared folder.
+Reads the place from stdin. Prints a JSON line with the violations and the measurements. Writes the
+stored data of the experiment to `stored.pickle` in the shared folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.soak.judge import inconsistencies
 
 
 def main() -> int:
-    """Play the scenario; return 0 also if it has violations, which are printed."""
+    """Play the scenario; return 0 even if it has violations, which are printed."""
     scenario = next(each for each in SCENARIOS if each.name == sys.argv[1])
     place = place_from(sys.stdin.read())
     world = scenario.world(
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _problems(world: World) -> list[str]:
-    """Return what is wrong with the trial itself. The caller compares it with others."""
+    """Return the problems of the trial itself. The caller compares it with other trials."""
     view = world.experiment.view
     if view.state != "COMPLETED":
         return [f"{view.state}: {view.message}"]
@@ -93,7 +93,7 @@ def _num_kept(world: World) -> int:
 
 
 def _storage_problems(world: World) -> list[str]:
-    """Return drafts of checkpoints that stay in the shared folder."""
+    """Return the drafts of checkpoints that are left in the shared folder."""
     return [f"left: {path}" for path in world.place.shared.glob("checkpoints/.part-*")]
 
 

@@ -1,4 +1,4 @@
-"""What happens to the programs and nodes of a Ray cluster while a trial trains on it."""
+"""Faults of the programs and nodes of a Ray cluster while a trial trains on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.machines.world import World
 from tests.processes import wait_until
 
 _IN_ORDER_S = (-1.0, 20.0)
-_GCS_LOST_S = (20.0, 100.0)  # nodes end when they have not reached it for 60 s
+_GCS_LOST_S = (20.0, 100.0)  # nodes end when they have not reached the control store for 60 s
 
 
 def _on_ray(fault: Callable[[RayWorld], None]) -> Fault:
@@ -32,7 +32,7 @@ def _with_spare(world: RayWorld) -> None:
 
 
 def _with_long_pauses(world: World) -> None:
-    world.pause_s = 5.0  # it must not be over when nodes end
+    world.pause_s = 5.0  # slow, because the trial must not be over when nodes end
 
 
 def _raylet_killed(which: int = 0) -> Fault:
@@ -55,7 +55,7 @@ def _bridge_killed(world: RayWorld) -> None:
     world.kill_bridge()
     wait_until(lambda: world.cluster().state != "connected", "the bridge is missed")
     wait_until(lambda: world.cluster().state == "connected", "it is connected")
-    time.sleep(5)  # another agent that is started without need must be seen
+    time.sleep(5)  # to detect another agent that is started needlessly
 
 
 def _replaced(world: RayWorld) -> None:
@@ -67,7 +67,7 @@ def _replaced(world: RayWorld) -> None:
 
 
 def _head_lost(seconds: float) -> Fault:
-    """The head's control store ends; after this time there is a new one, and nodes join it."""
+    """Return the fault that the head's control store ends; after `seconds` a new one starts."""
 
     def fault(world: RayWorld) -> None:
         master = world.place.master

@@ -1,7 +1,7 @@
 """A world whose agents are started by a Ray cluster: its head is on the master's machine.
 
-Each other machine is a node. `AutoscaledWorld` has none at first: Ray's autoscaler starts them, by
-the provider in autoscaling.py.
+Each other machine is a node. `AutoscaledWorld` has no nodes at first: Ray's autoscaler starts them
+through the provider in autoscaling.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def node_command(ip: str, *words: str) -> list[str]:
 class RayWorld(World):
     """A world with a Ray cluster."""
 
-    num_spare = 0  # machines that are no nodes at first
+    num_spare = 0  # machines that are not nodes at first
     _head_options: tuple[str, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ class RayWorld(World):
         self.wait_for_end(machine)
 
     def wait_for_end(self, machine: Machine) -> None:
-        """Wait until the programs of a node have ended, and with them its agent."""
+        """Wait until the programs of a node, and its agent, have ended."""
         process = self._processes[_name_of(machine)]
         wait_until(lambda: process.poll() is not None, f"{machine.name} has ended")
 
@@ -95,14 +95,14 @@ class RayWorld(World):
         os.kill(pid, signal.SIGKILL)
 
     def cluster(self) -> ClusterStatus:
-        """Return the cluster, as `det cluster list` shows it."""
+        """Return the status of the cluster, as `det cluster list` shows it."""
         client = self.client()
         (status,) = client.clusters()
         client.session.close()
         return status
 
     def wait_for_reason(self, *words: str) -> None:
-        """Wait until the trial waits, for a reason with these words."""
+        """Wait until the trial waits for a reason that contains these words."""
         reasons = [""]
 
         def has_words() -> bool:
@@ -117,7 +117,7 @@ class RayWorld(World):
 
 
 class AutoscaledWorld(RayWorld):
-    """A world whose nodes are started when a trial waits, and given back when idle."""
+    """A world whose nodes are started when a trial waits, and ended when they are idle."""
 
     def start_agents(self) -> None:
         file = self.place.shared / "autoscaler.json"
@@ -141,7 +141,7 @@ class AutoscaledWorld(RayWorld):
             "provider": {
                 "type": "external",
                 "module": "tests.machines.autoscaling.Provider",
-                "disable_node_updaters": True,  # a node needs no commands by ssh
+                "disable_node_updaters": True,  # nodes are set up without ssh
                 "disable_launch_config_check": True,
                 "place": place_to(self.place),
                 "head": self.head,

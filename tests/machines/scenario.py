@@ -1,8 +1,8 @@
-"""A scenario: what happens while a trial trains, and what must come of it.
+"""A scenario: a fault while a trial trains, and the expected result.
 
-Every scenario must end with the losses and weights of an undisturbed run, bit for bit, with no
-process left, and at no time with two gangs of the trial alive. `gangs` is the number of gangs that
-it takes: 1 if the trial runs on as it was.
+Every scenario must end with the losses and weights of an undisturbed run, bit for bit, and with no
+process left; at no time may two gangs of the trial be alive. `gangs` is the number of gangs that
+the trial needs: 1 if it continues undisturbed.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Scenario:
 
     Args:
         name: For tables and the command line.
-        fault: What happens, from the slow batches on until all is in order again.
-        gangs: How many gangs it takes.
-        slots: The trial's; an agent has 2.
-        agents: How many agents there are.
+        fault: Causes the fault during the slow batches, and repairs it.
+        gangs: The number of gangs that the trial needs.
+        slots: The trial's number of slots; an agent has 2.
+        agents: The number of agents.
         leaves: Whether the second gang must not be on all machines of the first.
-        ends_s: Limits, in seconds after the fault, between which the first gang ends.
-        overlap_s: For how long two gangs may be alive.
-        before: What is done before agents are started.
-        after: What must come of it when the trial is over.
-        world: What starts the agents.
+        ends_s: Least and most seconds from the fault to the end of the first gang.
+        overlap_s: Seconds for which two gangs may be alive.
+        before: Called before agents are started.
+        after: Checks the result when the trial is over.
+        world: The kind of world, which starts the agents.
         with_shared_storage: Whether checkpoints are in a folder that all machines have.
-        forgets: Ranks whose lines and timings may be incomplete: they train on for a while, and
-            what they report later is skipped, while the chief saves what they have trained.
+        forgets: Ranks whose lines and timings may be incomplete: they continue to train for a
+            while, and their later reports are skipped, while the chief saves their training.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Scenario:
     forgets: tuple[int, ...] = ()
 
     def excuses(self, problem: str) -> bool:
-        """Return whether a problem of the trial follows from the fault, and is no violation."""
+        """Return whether a problem of the trial is a consequence of the fault."""
         found = _OF_RANK.search(problem)
         return found is not None and int(found[1]) in self.forgets
 

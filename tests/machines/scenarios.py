@@ -1,4 +1,4 @@
-"""What happens to machines, links and programs while a trial trains. See scenario.py."""
+"""Faults of machines, links and programs while a trial trains. See scenario.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tests.machines.scenario import Fault, Scenario
 from tests.machines.world import World
 
 _FENCED_S = (15.0, 29.0)  # 25 or 26 s after the last answered request
-_GIVEN_UP_S = (15.0, 32.0)  # the master ends the part that it can reach after 30 s
-_CUT_APART_S = (20.0, 36.0)  # 25 s after a connection, of which there is one every 5 s
-_CHIEF, _OTHER = 0, 1  # which machine of the gang
+_GIVEN_UP_S = (15.0, 32.0)  # after 30 s the master ends the part of the gang that it can reach
+_CUT_APART_S = (20.0, 36.0)  # 25 s after a connection attempt, which is made every 5 s
+_CHIEF, _OTHER = 0, 1  # index of the machine in the gang
 
 
 def _nothing(world: World) -> None:
@@ -53,7 +53,7 @@ def _cut(seconds: float, *which: int) -> Fault:
         for one in which:
             world.heal(machines[one], master)
         _wait_for_agents(world)
-        time.sleep(12)  # a gang that is ended without need must be seen
+        time.sleep(12)  # to detect a gang that is ended needlessly
 
     return fault
 
@@ -177,7 +177,7 @@ _ON_ONE_MACHINE = [
         ends_s=_FENCED_S,
         with_shared_storage=True,
     ),
-    # TCP would transmit again only after 25 s; the agent connects again before.
+    # TCP would retransmit only after 25 s; the agent connects again before that.
     Scenario(name="packets to the master lost for 14 s", fault=_lost_to_master(14), gangs=1),
     Scenario(
         name="packets to the master lost for 40 s",
@@ -206,7 +206,7 @@ _ON_ONE_MACHINE = [
         leaves=True,
         ends_s=_FENCED_S,
     ),
-    # What is frozen can end nothing. It does so within a moment after it continues.
+    # Frozen processes cannot end ranks. They do so soon after they continue.
     Scenario(
         name="machine frozen for 40 s", fault=_machine_frozen, gangs=2, leaves=True, overlap_s=1.0
     ),
@@ -310,7 +310,7 @@ _ON_TWO_MACHINES = [
 ]
 SCENARIOS = [*_ON_ONE_MACHINE, *_ON_TWO_MACHINES, *ray_scenarios.SCENARIOS]
 
-# Scenarios that cannot be played here, and why.
+# Scenarios that cannot be played here, with the reason.
 NOT_PLAYED = {
     "clocks differ": "no tool here sets the clock of one machine alone (time namespaces have no "
     "offset of the wall clock); tests/unit and tests/integration cover it",

@@ -1,7 +1,7 @@
 """The world of one scenario: a master, agents on machines of their own, and a trial.
 
-This process has the master's network and files, so it is a client there; its processes are not
-counted among the machine's.
+This process has the master's network and files, so it can be a client there; its processes do not
+count as processes of the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tests.trials import TRIAL_SOURCE, capture_trial, create, small_config
 STEPS = 60
 SLOW_FROM = 25  # the trial has a checkpoint of batch 20
 SLOTS = 2
-# Batches are slow until the fault is over, so that ranks which nothing ends would still be there.
+# Batches are slow until the fault is over, so that ranks which are wrongly not ended are still
+# alive.
 _SOURCE = TRIAL_SOURCE.replace(
     "        time.sleep(self.pause_s)",
     """        import os
@@ -44,12 +45,12 @@ _SOURCE = TRIAL_SOURCE.replace(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a scenario happens.
+    """The machines of a scenario.
 
     Args:
         master: The machine with the master.
-        agents: Those with agents.
-        shared: A folder that all machines have.
+        agents: The machines with agents.
+        shared: A folder that all machines share.
     """
 
     master: Machine
@@ -61,12 +62,12 @@ class World:
     """A running master with its agents, and a trial.
 
     Args:
-        place: Where.
-        slots_per_trial: More than an agent has (2): the trial is on several.
-        with_shared_storage: Whether checkpoints are written to a folder that all machines have.
+        place: The machines.
+        slots_per_trial: With more slots than an agent has (2), the trial is on several agents.
+        with_shared_storage: Whether checkpoints are written to a folder that all machines share.
     """
 
-    pause_s = 1.5  # in each slow batch
+    pause_s = 1.5  # seconds of each slow batch
 
     def __init__(
         self, place: Place, *, slots_per_trial: int = SLOTS, with_shared_storage: bool = False
@@ -93,12 +94,12 @@ class World:
         return Path(_home_of(self.place.master), "data", "det.sqlite3")
 
     def start(self) -> None:
-        """Start master, agents and trial; return when it is at its slow batches."""
+        """Start master, agents and trial; return during the slow batches."""
         self.start_master()
         self.start_agents()
         self.watch.start()
         self.submit()
-        self.wait_for_batch(20)  # of the others it reports several at once
+        self.wait_for_batch(20)  # the other batches are reported several at once
         time.sleep(2)
         self.fault_s = self.watch.now_s
 
@@ -159,10 +160,10 @@ class World:
         """Start a process of a machine, with a name for `kill` and `signal`.
 
         Args:
-            name: Of the process, and of its log in the shared folder.
-            machine: Where it runs.
+            name: The name of the process, and of its log in the shared folder.
+            machine: The machine on which it runs.
             command: Its command line.
-            text: Its stdin.
+            text: The content of its stdin.
             variables: Environment variables, besides those of det_jupyter.
         """
         variables |= {
@@ -173,7 +174,7 @@ class World:
         self._processes[name] = machine.popen(command, log=log, variables=variables, text=text)
 
     def kill(self, name: str) -> None:
-        """Kill an agent, by the name of its machine, or the master."""
+        """Kill the master, or an agent by the name of its machine."""
         self._processes[name].kill()
         self._processes[name].wait(10)
 
@@ -182,7 +183,7 @@ class World:
         self._processes[name].send_signal(number)
 
     def machines(self) -> list[Machine]:
-        """Return the machines of the gang, that of rank 0 first. Call it before the fault."""
+        """Return the machines of the gang; that of rank 0 is first. Call this before the fault."""
         allocation = self.experiment.view.trials[0].allocation
         assert allocation is not None
         client = self.client()
@@ -201,7 +202,7 @@ class World:
         client.session.close()
 
     def cut(self, one: Machine, other: Machine) -> None:
-        """Lose all packets between two machines."""
+        """Drop all packets between two machines."""
         one.drop(other)
         other.drop(one)
 
@@ -210,18 +211,19 @@ class World:
         other.deliver(one)
 
     def finish(self, timeout_s: float = 120.0) -> None:
-        """Let the trial go on without pauses, and wait for its end."""
+        """Continue the trial without pauses, and wait for its end."""
         self._go.touch()
         self.experiment.wait(timeout_s)
 
     def stop(self) -> list[str]:
-        """Stop everything by asking; return what is left, a line each."""
+        """Stop all processes in order; return a line for each that is left."""
         self.watch.stop()
         if find_master() is not None:
             client = self.client()
             client.session.post("/master/stop", {"everything": True})
             client.session.close()
-            with suppress(subprocess.TimeoutExpired):  # it is a process that is left, then
+            # A process that does not end is reported as left.
+            with suppress(subprocess.TimeoutExpired):
                 self._processes["master"].wait(40)
         for process in self._processes.values():
             if process.poll() is None:
@@ -239,7 +241,7 @@ class World:
         return [f"left on {machine.name}: {_command(pid)}" for machine, pid in left]
 
     def _keep_logs(self, machine: Machine) -> None:
-        """Copy the logs of det_jupyter to the shared folder; the machine's own go with it."""
+        """Copy the logs of det_jupyter to the shared folder; the machine's files are removed."""
         for log in Path(f"/proc/{machine.holder}/root/tmp").glob("det-*/**/*"):
             if log.suffix in {".log", ".out"} and log.is_file():
                 with (self.place.shared / f"{machine.name}-{log.name}").open("ab") as copy:

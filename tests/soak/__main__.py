@@ -1,7 +1,7 @@
-"""`python -m tests.soak --minutes 3 --seed 1`: a table of what was done, and one line of JSON.
+"""`python -m tests.soak --minutes 3 --seed 1`: prints a table of actions, and one line of JSON.
 
-`--points` kills processes at functions that are drawn, `--inject` damages stored data in eleven
-ways and more: the judge must find each.
+`--points` kills processes at functions that are drawn. `--inject` damages stored data in many
+ways: the judge must find each damage.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.soak.faults import CELLS, SIGNALS, Cell
 from tests.soak.soak import ELSEWHERE, SIMULATED, Report, Soak
 from tests.soak.trial import COMPARED
 
-LONG = 1000  # faults after which each cell was hit, if its processes are there as they should be
+LONG = 1000  # faults after which each cell was hit, if the expected processes exist
 
 
 def main() -> int:
-    """Run a soak; return 1 if anything was lost, doubled, changed or left, or did not end."""
+    """Run a soak; return 1 if data were lost, doubled, changed or left, or if it did not end."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0, help="for how long; default 3")
     parser.add_argument("--seed", type=int, default=1, help="of faults, their times, and the user")
@@ -92,7 +92,7 @@ def run(soak: Soak, options: argparse.Namespace) -> int:
 
 
 def run_points(home: Path, temporary: Path, options: argparse.Namespace) -> int:
-    """Kill a process at each of some points; print what came of it, and a line of JSON."""
+    """Kill a process at each of some points; print the results, and a line of JSON."""
     requests = temporary / "points"
     requests.mkdir()
     problems = 0
@@ -121,7 +121,7 @@ def missed(report: Report) -> list[Cell]:
 
 
 def table(report: Report) -> str:
-    """Return what was done and found."""
+    """Return a table of the actions and the problems."""
     lines = [f"{'':<24}" + "".join(f"{name:>9}" for name in SIGNALS)]
     for role, kind in dict.fromkeys(cell[:2] for cell in CELLS):
         counts = "".join(f"{report.hits[role, kind, name]:>9}" for name in SIGNALS)
@@ -138,7 +138,7 @@ def table(report: Report) -> str:
 
 
 def inject(soak: Soak, home: Path) -> int:
-    """Damage copies of the home; print what the judge finds, and a line of JSON."""
+    """Damage copies of the home; print the judge's results, and a line of JSON."""
     expected = soak.expected["class"]
     found: list[str] = []
     for name, (damage, sentence) in (ELEVEN | MORE).items():

@@ -1,12 +1,12 @@
-"""What is stored of experiments, and what is left around them, read from files.
+"""Stored experiments, and what is left around them, read from files.
 
     home        files, database and processes below a DET_JUPYTER_HOME
     experiment  its state, and its trials by their index
     trial       rows of the database in their order, and the content of its checkpoints
 
-States are those that the master has shown (shown.py). All else is read without it, so a copy of a
-home can be read as well. Measured numbers are read from rows
-and from the chunks into which they are packed minutes after the end of an experiment.
+States are those that the master has shown (shown.py). All other data are read without the master,
+so a copy of a home can be read as well. Measured numbers are read from rows and from the chunks
+into which they are packed minutes after the end of an experiment.
 """
 
 from __future__ import annotations
@@ -36,32 +36,33 @@ from tests.processes import processes_below
 from tests.soak import shown
 from tests.soak.faults import roles
 
-# Files of a checkpoint that say what it is: compared field by field.
+# Metadata files of a checkpoint, compared field by field.
 METADATA, ORIGIN = "metadata.json", "load_data.json"
-# Their fields that each trial has of its own, and which are held against its row.
+# Fields that differ between trials; they are compared with the trial's row.
 _OWN_FIELDS = {
     METADATA: {"uuid", "experiment_id", "trial_id"},
     ORIGIN: {"experiment_id", "trial_id", "hparams"},
 }
-_CHANGED_BY_USERS = {"name", "resources", "hyperparameters"}  # and the pause of disturbed ones
+# Also the pause of disturbed experiments.
+_CHANGED_BY_USERS = {"name", "resources", "hyperparameters"}
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint in the database; `values` by dotted name, empty unless its files are there."""
+    """A checkpoint in the database; `values` by dotted name, empty if its files are missing."""
 
     uuid: str
     steps_completed: int
     state: str
     is_on_disk: bool
     values: Mapping[str, Any]
-    wrong: Sequence[str] = ()  # what its files contradict of its row and its trial
+    wrong: Sequence[str] = ()  # contradictions between its files and its row or trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """Consecutive batches of a rank in a run, whose times are one row."""
+    """Consecutive batches of a rank in a run whose times are in one row."""
 
     run: int
     first: int
@@ -78,11 +79,9 @@ class StoredTrial:
     averages: list[tuple[int, Any]]  # steps_completed, each report other than a validation
     validations: list[tuple[int, Any]]  # steps_completed, metrics and amounts trained
     timed: list[tuple[int, Any]]  # steps_completed, records of the batch
-    lines: Mapping[tuple[int, int], list[str]]  # by run and rank
+    lines: Mapping[tuple[int, int], list[str]]  # printed lines, by run and rank
     intervals: Mapping[int, list[Interval]]  # by rank
-    cuts: list[
-        tuple[int, int]
-    ]  # the last run before it, and the step after which it trained again
+    cuts: list[tuple[int, int]]  # the last earlier run, and the step after which it trained again
     saved: list[Saved]
 
     def kept(self) -> list[Saved]:
@@ -102,14 +101,15 @@ class StoredExperiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredHome:
-    """What is below a home, and the processes that were started under it."""
+    """The files below a home, and the processes that were started under it."""
 
-    states: Mapping[int, str]  # of experiments, as the master has shown them
-    checkpoints: set[str]  # uuids of those that are not deleted
-    set_aside: list[str]  # what could not be handled
-    damages: list[str]  # what SQLite finds wrong with its file
-    files: list[str]  # paths; of checkpoints, runs and code only the folders
-    processes: list[tuple[str, str]]  # also elsewhere: role ("" if it has none), description
+    states: Mapping[int, str]  # states of experiments, as the master has shown them
+    checkpoints: set[str]  # uuids of checkpoints that are not deleted
+    set_aside: list[str]  # contents of the quarantine
+    damages: list[str]  # problems that SQLite finds in its file
+    files: list[str]  # paths; only the folders of checkpoints, runs and code
+    # Role ("" if it has none) and description, also of processes elsewhere.
+    processes: list[tuple[str, str]]
 
 
 _SHOWN = (
@@ -126,11 +126,11 @@ _SHOWN = (
 def read_experiment(
     data: Path, known: shown.Shown, checkpoints: Path | None = None
 ) -> StoredExperiment:
-    """Return what is stored of an experiment.
+    """Return the stored data of an experiment.
 
     Args:
         data: The folder with the database.
-        known: What the master shows of it.
+        known: The master's answers about it.
         checkpoints: The folder with the checkpoints; None: the data folder's own.
     """
     view = known["experiment"]
@@ -208,7 +208,7 @@ def _rows(record: Mapping[str, Any], columns: str) -> Iterator[tuple[int, Any]]:
 
 
 def _intervals(db: sqlite3.Connection, trial_id: int) -> dict[int, list[Interval]]:
-    """Return the intervals of each rank that have batches, packed or not, in their order."""
+    """Return the intervals of each rank that contain batches, packed or not, in order."""
     query = SeriesQuery(of="timings", axis="batches", columns=MAX_COLUMNS)
     found: dict[int, list[Interval]] = defaultdict(list)
     tables = read_tables(db, owner_of_trial(trial_id), query, EVER).tables
@@ -238,7 +238,7 @@ def _saved(
 
 
 def _values(folder: Path) -> dict[str, Any]:
-    """Return the state in a checkpoint, value by value, and its other files as digests."""
+    """Return each value of the state in a checkpoint, and digests of its other files."""
     state = folder / STATE_FILE
     found = contents(folder) if state.exists() else {}
     for name, own in _OWN_FIELDS.items():
@@ -261,7 +261,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _wrong(folder: Path, view: Mapping[str, Any], trial: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the files of a checkpoint contradict of its row and its trial."""
+    """Yield contradictions between the files of a checkpoint and its row or trial."""
     if not (folder / METADATA).exists():
         yield f"it has no {METADATA}"
     rows = {
@@ -277,14 +277,14 @@ def _wrong(folder: Path, view: Mapping[str, Any], trial: Mapping[str, Any]) -> I
             if field in fields[name] and row[field] != value:
                 yield f"{name}: {field} is {value!r}, and {row[field]!r} in the database"
     sizes = {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
-    # Blobs are counted unless they are links to those of the master.
+    # Blobs count unless they are links to the master's blobs.
     blobs = sum(size for file, size in sizes.items() if _DIGEST.fullmatch(file.name))
     if view["size_bytes"] not in (total := sum(sizes.values()), total - blobs):
         yield f"its files have {total} bytes, and {view['size_bytes']} in the database"
 
 
 def read_home(home: Path) -> StoredHome:
-    """Return what is below a home, and the processes that were started under it."""
+    """Return the files below a home, and the processes that were started under it."""
     known = shown.read(home)
     with read_only(home / "data" / "det.sqlite3") as db:
         set_aside = db.execute("SELECT source, error FROM quarantine ORDER BY id").fetchall()
@@ -311,14 +311,14 @@ def last_news(data: Path) -> int:
 
 
 def damages_of(database: Path) -> list[str]:
-    """Return what SQLite finds wrong with its file."""
+    """Return the problems that SQLite finds in its file."""
     with read_only(database) as db:
         found = [row[0] for row in db.execute("PRAGMA integrity_check").fetchall()]
     return [line for line in found if line != "ok"]
 
 
 def damaged_blobs(data: Path) -> list[str]:
-    """Return the files of code whose content is not that of their names."""
+    """Return the files of code whose content does not match their names."""
     files = [*data.glob("blobs/*/*"), *data.glob("checkpoints/*/code/files/*")]
     return [
         f"damaged: {file.relative_to(data)}"
@@ -327,7 +327,7 @@ def damaged_blobs(data: Path) -> list[str]:
     ]
 
 
-# Folders of folders, of which each is one thing.
+# Folders whose subfolders are listed without their contents.
 _WHOLE = ("data/checkpoints", "data/runs", "data/code")
 
 

@@ -1,6 +1,6 @@
 """Damages to a copy of a home, which the judge must find.
 
-ELEVEN are those of the first list that the soak was held against: at that time it found five.
+ELEVEN is the first list with which the soak was tested; at that time it found five of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.soak.judge import differences, leftovers
 from tests.soak.tables import damages
 
 _DATABASE = "data/det.sqlite3"
-_LATER_S = 86_400.0  # after which a source has ended, however few rows it has
+_LATER_S = 86_400.0  # time after which a source counts as ended, however few rows it has
 _BATCHES = "kind = 'metrics' AND json LIKE '%batch_metrics%' AND first_step > 1"
 _AVERAGES = "kind = 'metrics' AND json LIKE '%\"group\":\"training\"%'"
 _VALIDATIONS = "kind = 'metrics' AND json LIKE '%\"group\":\"validation\"%'"
@@ -42,14 +42,14 @@ _COLUMNS = "at, kind, experiment_id, trial_id, first_step, last_step, json"
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of a home, the experiment that is damaged, and what is started there."""
+    """A copy of a home, the damaged experiment, and the processes started there."""
 
     home: Path
     experiment_id: int
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def execute(self, statement: str) -> None:
-        """Change the database; a statement that changes nothing is a mistake here."""
+        """Execute a statement, which must change the database."""
         with closing(sqlite3.connect(self.home / _DATABASE)) as db, db:
             assert db.execute(statement).rowcount > 0, statement
 
@@ -58,7 +58,7 @@ class Copy:
         self.execute(f"DELETE FROM {table} WHERE {key} = ({self.last(which, table, key)})")
 
     def double(self, which: str) -> None:
-        """Insert the last matching row of the feed again."""
+        """Insert the last matching row of the feed a second time."""
         last = self.last(which, "feed", "seq")
         self.execute(
             f"INSERT INTO feed ({_COLUMNS}) SELECT {_COLUMNS} FROM feed WHERE seq = ({last})"
@@ -75,7 +75,7 @@ class Copy:
         return f"SELECT max({key}) FROM {table} WHERE {where} AND {which}"
 
     def read(self) -> StoredExperiment:
-        """Return what is stored of the experiment."""
+        """Return the stored data of the experiment."""
         return read_experiment(self.home / "data", shown.read(self.home)[self.experiment_id])
 
     def last_checkpoint(self) -> Path:
@@ -92,7 +92,7 @@ class Copy:
         torch.save(state, file)
 
     def folder(self, path: str) -> None:
-        """Make a folder with a file."""
+        """Create a folder with a file."""
         (self.home / path).mkdir(parents=True)
         (self.home / path / "file").touch()
 
@@ -150,7 +150,7 @@ def _count_further(state: dict[str, Any]) -> None:
 
 
 def _in_file(name: str, field: str, value: Any) -> Damage:
-    """Return the damage that a field of a JSON file of the last checkpoint has this value."""
+    """Return a damage that sets a field of a JSON file of the last checkpoint."""
 
     def change(copy: Copy) -> None:
         file = copy.last_checkpoint() / name
@@ -172,7 +172,7 @@ def _flip_bit(copy: Copy) -> None:
 
 
 def _showing(path: str, value: Any) -> Damage:
-    """Return the damage that a field, such as trials.0.seed, of what was shown has this value."""
+    """Return a damage that sets a field, such as trials.0.seed, of the master's last answers."""
 
     def change(copy: Copy) -> None:
         file = copy.home / shown.FILE
@@ -197,7 +197,7 @@ def _take_snapshot(copy: Copy) -> None:
 
 
 def _tenfold(value: Any) -> Any:
-    """Return a value of JSON with all times in it tenfold, but for the time of the clock."""
+    """Return a JSON value in which all numbers except `at` and counts are tenfold."""
     if isinstance(value, dict):
         kept = ("at", "first", "batches", "samples", "records", "kind")
         return {key: each if key in kept else _tenfold(each) for key, each in value.items()}
@@ -243,7 +243,7 @@ def _start_process(copy: Copy) -> None:
     copy.processes.append(subprocess.Popen(["sleep", "60"], env=environment))
 
 
-# By name: the damage, and a part of the sentence that the judge has for it.
+# By name: the damage, and a part of the sentence that the judge reports for it.
 ELEVEN: dict[str, tuple[Damage, str]] = {
     "batch row deleted": (_deleting(_BATCHES), "metrics of batches: lost: "),
     "batch row doubled": (_doubling(_BATCHES), "metrics of batches: doubled: "),
@@ -348,7 +348,7 @@ MORE: dict[str, tuple[Damage, str]] = {
 
 @contextmanager
 def copy_of(home: Path, folder: Path, experiment_id: int) -> Iterator[Copy]:
-    """Copy a home into this folder, also while its master runs; end what is started in it."""
+    """Copy a home into this folder, also while its master runs; end processes started in it."""
     path = shutil.copytree(home, folder, ignore=shutil.ignore_patterns("det.sqlite3*"))
     with (
         closing(sqlite3.connect(home / _DATABASE)) as source,
@@ -365,7 +365,7 @@ def copy_of(home: Path, folder: Path, experiment_id: int) -> Iterator[Copy]:
 
 
 def judge(copy: Copy, expected: StoredExperiment) -> list[str]:
-    """Return what the judge finds in a copy."""
+    """Return the problems that the judge finds in a copy."""
     return [
         *differences(copy.read(), expected),
         *damages(copy.home),

@@ -1,11 +1,11 @@
-"""Signals for the processes of a private det_jupyter, and what is started under it in a soak.
+"""Signals to the processes of a private det_jupyter, including those of a soak.
 
 SIGKILL   ends it at once
-SIGTERM   asks it to end
-SIGSTOP   freezes it, for up to half a minute; meanwhile there are further faults
+SIGTERM   requests it to end
+SIGSTOP   freezes it for up to half a minute, during which further faults happen
 
-A *cell* is a role, what its process trains, and a signal. A long soak has to hit each of CELLS, so
-one that it has not hit yet is likelier to be drawn.
+A *cell* is a role, the kind of experiment that its process trains, and a signal. A long soak has
+to hit each of CELLS, so a cell that was not hit yet is more likely to be drawn.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ ROLES = (
     "master", "agent", "agent elsewhere", "lease watch", "fork server", "rank", "loader",
     "script", "server", "reader", "client",
 )  # fmt: skip
-# What the processes of a role train; those of all other roles serve several experiments.
+# The kinds that processes of a role train; processes of other roles serve several experiments.
 _TRAINED = {
     "rank": ("class", "search", "halving", "script", "command"),
     "loader": ("class", "search", "halving"),
     "script": ("command",),
 }
-# How often each is hit: without agent or fork server, everything starts anew, which takes seconds.
+# Weights of the roles: without agent or fork server, everything starts anew, which takes seconds.
 _OFTEN = {
     "master": 3, "agent": 1, "agent elsewhere": 1, "lease watch": 1, "fork server": 1, "rank": 6,
     "loader": 5, "script": 2, "server": 2, "reader": 2, "client": 3,
 }  # fmt: skip
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGSTOP")
 _WEIGHTS = dict(zip(SIGNALS, (5, 2, 3), strict=True))
-_FIRST = 10  # so much likelier is a cell that was not hit yet
+_FIRST = 10  # factor of the weight of a cell that was not hit yet
 _FROZEN_S = ((0.05, 1.5), (1.5, 30.0))
-_LONG = 0.15  # part of the freezes that are long
-# The module that a process runs, by role.
+_LONG = 0.15  # fraction of the freezes that are long
+# By role: the module that its process runs.
 _MODULES = {
     "det_jupyter.master": "master",
     "det_jupyter.agent": "agent",
@@ -57,7 +57,7 @@ _MODULES = {
 _ZYGOTE = "det_jupyter.rank.zygote"
 _OUTPUT = re.compile(r".*/runs/(\d+)\.[^/]*/output-\d+")
 
-Cell = tuple[str, str, str]  # role, what it trains ("" for all other roles), signal
+Cell = tuple[str, str, str]  # role, the kind that it trains ("" for all other roles), signal
 CELLS: list[Cell] = [
     (role, kind, name) for role in ROLES for kind in _TRAINED.get(role, ("",)) for name in SIGNALS
 ]
@@ -65,19 +65,19 @@ CELLS: list[Cell] = [
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A signal for a process of some role; one that is frozen goes on `frozen_s` later."""
+    """A signal for a process of some role; a frozen process continues `frozen_s` later."""
 
     role: str
     signal: str
     frozen_s: float = 0.3
-    kind: str = ""  # what it trains; "" for any
+    kind: str = ""  # the kind that it trains; "": any
 
 
 def draw(rng: random.Random, hits: Counter[Cell], excluded: Collection[str] = ()) -> Fault:
-    """Return a fault at random.
+    """Return a random fault.
 
     Args:
-        rng: Draws it.
+        rng: The source of randomness.
         hits: How often each cell was hit.
         excluded: Roles that are not hit.
     """
@@ -103,11 +103,11 @@ class Target:
 
 
 class Faults:
-    """Sends signals, and lets frozen processes go on when it is time.
+    """Sends signals, and continues frozen processes when it is time.
 
     Args:
-        home: The processes below it may be hit.
-        kinds: What each experiment trains, by its number.
+        home: The home whose processes may be hit.
+        kinds: The kind of each experiment, by its number.
         rng: Chooses among the processes of a role.
     """
 
@@ -118,7 +118,7 @@ class Faults:
         self._thawing: list[threading.Timer] = []
 
     def targets(self) -> list[Target]:
-        """Return all processes that there are now."""
+        """Return all present processes."""
         return [
             Target(
                 role, self._kinds.get(_experiment_of(each), "") if role in _TRAINED else "", each
@@ -127,7 +127,7 @@ class Faults:
         ]
 
     def inject(self, fault: Fault) -> Fault | None:
-        """Send the signal to a process of that role; return what was hit, if there was one."""
+        """Send the signal to a process of that role; return the fault with its kind, if any."""
         targets = [each for each in self.targets() if each.role == fault.role]
         if fault.kind:
             targets = [each for each in targets if each.kind == fault.kind]
@@ -182,5 +182,5 @@ def roles(processes: Sequence[psutil.Process]) -> list[tuple[str, psutil.Process
 
 
 def _forks_above(process: psutil.Process) -> int:
-    """Return how many of its ancestors are of the fork server's family."""
+    """Return how many ancestors of a process belong to the fork server."""
     return sum(_ZYGOTE in parent.cmdline() for parent in process.parents())

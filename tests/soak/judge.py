@@ -1,16 +1,16 @@
-"""What is wrong with stored experiments, a sentence each. Pure.
+"""Finds problems of stored experiments, as sentences. Pure.
 
-    inconsistencies   of one experiment, whatever has happened to it: rows twice or with gaps,
-                      lines of a rank that are missing or torn, checkpoints without files
-    differences       from an undisturbed experiment: every value, those of checkpoints bit by bit
+    inconsistencies   of one experiment, disturbed in any way: doubled or missing rows, missing
+                      or torn lines of a rank, checkpoints without files
+    differences       from an undisturbed experiment: every value, and checkpoints bit by bit
     leftovers         files and processes below a home when all experiments are over
 
-An experiment that a user has killed, canceled or changed is judged by the first and the last only:
-it has trained up to some batch, each batch up to there once.
+An experiment that a user has killed, canceled or changed is judged only by the first and the last:
+it has trained up to some batch, and each batch before it once.
 
-Lines of ranks are compared by their batch. A run that was killed has printed batches that the next
-run trains again, and both must have printed the same. In each run the batches are consecutive, and
-a run begins at latest behind the last batch that the runs before it have printed.
+Lines of ranks are compared by their batch. A killed run has printed lines of batches that the next
+run trains again, and both must have printed the same. The batches of each run are consecutive, and
+a run begins at the latest after the last batch of earlier runs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Row = tuple[int, Any]
 
 _LINE = re.compile(r"batch (\d+): loss \S+")
 _TORN = re.compile(r"batch \d")
-_SHOWN = 6  # numbers in a sentence
+_SHOWN = 6  # most numbers in a sentence
 _IGNORED = ("pause_s",)  # hyperparameters without an effect on the result
-# A checkpoint that was saved at a validation, and again when the trial was preempted behind it.
+# A checkpoint that was saved before a validation, and again when the trial was preempted after it.
 _SAVED_AGAIN = "validation_due"
 
 
 def differences(found: StoredExperiment, expected: StoredExperiment) -> list[str]:
-    """Return everything that is not as in the undisturbed experiment."""
+    """Return all differences from the undisturbed experiment."""
     told = []
     if (found.state, found.message) != (expected.state, expected.message):
         told.append(f"it is {found.state} {found.message!r}, not {expected.state}")
@@ -72,16 +72,17 @@ def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
 def _comparable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: one for name, one in value.items() if name not in _IGNORED}
-    if isinstance(value, tuple):  # a fraction is computed anew from that of fewer steps
+    if isinstance(value, tuple):  # fewer steps give a slightly different fraction
         return tuple(round(one, 9) for one in value)
     return value
 
 
 def _once(validations: Sequence[Row], cuts: Sequence[tuple[int, int]]) -> list[Row]:
-    """Return the rows without equal ones that a run has repeated at the step where it began.
+    """Return the rows without equal ones that a run has repeated at its first step.
 
-    A checkpoint that precedes its validation says that this is due. A run that was killed between
-    validation and next checkpoint has stored the row, and so does the next run; curves show one.
+    A checkpoint before a validation records that the validation is due. If a run is killed between
+    the validation and the next checkpoint, it has stored the row, and so does the next run; curves
+    show one.
     """
     begins = {steps for _, steps in cuts}
     kept: list[Row] = []
@@ -92,7 +93,7 @@ def _once(validations: Sequence[Row], cuts: Sequence[tuple[int, int]]) -> list[R
 
 
 def _row_differences(what: str, found: Sequence[Row], expected: Sequence[Row]) -> Iterator[str]:
-    """Yield which rows are missing, unexpected, or not equal; rows of one step by their order."""
+    """Yield the rows that are missing, unexpected or different; rows of a step by order."""
     one, other = _by_step(found), _by_step(expected)
     yield from _missing(what, one, other)
     if changed := [step for step in one.keys() & other.keys() if one[step] != other[step]]:
@@ -119,7 +120,7 @@ def _some(numbers: Iterable[int]) -> str:
 
 
 def _checkpoint_differences(found: Sequence[Saved], expected: Sequence[Saved]) -> Iterator[str]:
-    """Yield what differs, in each checkpoint of a batch at which the undisturbed run has one."""
+    """Yield the differences of each checkpoint at whose batch the undisturbed run has one too."""
     yield from _missing_checkpoints(found, expected)
     for other in expected:
         there = [one for one in found if one.is_on_disk]
@@ -140,7 +141,7 @@ def _missing_checkpoints(found: Sequence[Saved], expected: Sequence[Saved]) -> I
 
 
 def inconsistencies(found: StoredExperiment) -> list[str]:
-    """Return what is wrong with an experiment, whatever has happened to it."""
+    """Return the problems of an experiment that may have been disturbed in any way."""
     return [
         f"trial {index}: {line}"
         for index, trial in sorted(found.trials.items())
@@ -171,7 +172,7 @@ def _inconsistencies(trial: StoredTrial) -> Iterator[str]:
 
 
 def _gaps(what: str, steps: Sequence[int]) -> Iterator[str]:
-    """Yield what is wrong with numbers that should be 1, 2, 3 ..."""
+    """Yield the problems of numbers that should be 1, 2, 3 ..."""
     yield from _doubled(what, steps)
     if lost := set(range(1, max(steps, default=0) + 1)) - set(steps):
         yield f"{what}: a gap at {_some(lost)}"
@@ -185,7 +186,7 @@ def _doubled(what: str, keys: Sequence[Any]) -> Iterator[str]:
 
 
 def _valid(intervals: Sequence[Interval], cuts: Sequence[tuple[int, int]]) -> list[Interval]:
-    """Return the intervals without those that were trained again, as pictures show them."""
+    """Return the intervals that are valid: without those that were trained again."""
 
     def is_valid(interval: Interval) -> bool:
         again = [steps for last_run, steps in cuts if interval.run <= last_run]
@@ -199,7 +200,7 @@ def _steps(intervals: Iterable[Interval]) -> list[int]:
 
 
 def _lines_of(rank: int, trial: StoredTrial) -> list[Row]:
-    """Return the lines of a rank by batch: those that all runs have printed alike, once."""
+    """Return the lines of a rank by batch; equal lines of several runs count once."""
     found = {
         (int(match[1]), line)
         for (_, own), lines in trial.lines.items()
@@ -211,7 +212,7 @@ def _lines_of(rank: int, trial: StoredTrial) -> list[Row]:
 
 
 def _line_problems(rank: int, trial: StoredTrial) -> Iterator[str]:
-    printed = 0  # the last batch, in all runs so far
+    printed = 0  # the last batch that any run has printed so far
     own = sorted((run, lines) for (run, of), lines in trial.lines.items() if of == rank)
     for run, lines in own:
         steps = [int(match[1]) for line in lines if (match := _LINE.fullmatch(line))]
@@ -234,7 +235,8 @@ def _jumps(steps: Sequence[int]) -> str:
 
 
 _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-# Everything that is kept while no experiment runs: how a damage is seen (""), or why it is not.
+# By kind of data that is stored while no experiment runs: "" if the judge finds a damage of it,
+# else why not.
 JUDGED = ""
 KEPT: dict[str, str] = {
     r"data/det\.sqlite3(-wal|-shm)?": JUDGED,
@@ -253,12 +255,12 @@ KEPT: dict[str, str] = {
 _KEPT = re.compile("|".join(KEPT))
 CHECKPOINTS = "data/checkpoints/"
 _OVER = [state.value for state in State if state.is_terminal]
-# Of a run: none of them may live when all experiments are over.
+# # roles of a run: none of them may be alive when all experiments are over
 _OF_RUNS = ("rank", "loader", "script")
 
 
 def leftovers(home: StoredHome) -> list[str]:
-    """Return what is left below a home although all of its experiments are over."""
+    """Return the remains below a home whose experiments are all over."""
     told = [f"the database is damaged: {line}" for line in home.damages]
     told += [f"set aside: {line}" for line in home.set_aside]
     told += [

@@ -1,9 +1,9 @@
-"""A process is killed at a chosen function: at each step of a start, by choice and not by chance.
+"""Kills a process at a chosen function, so that each step of a start is hit systematically.
 
-record     which functions each role calls, in an experiment that nothing disturbs
+record     the functions that each role calls, in an undisturbed experiment
 a point    a role and one of these functions. The first process of the role that calls it is
-           killed (hooks/sitecustomize.py); what runs already is ended first, as master, agent
-           and fork server have passed most of their functions
+           killed (hooks/sitecustomize.py). Running processes are ended first, as master, agent and
+           fork server have passed most of their functions
 judged     the experiment has to end as the undisturbed one, value by value, and leave nothing
 """
 
@@ -51,7 +51,7 @@ def variables(folder: Path) -> dict[str, str]:
     """Return the environment variables of a home whose processes can be killed at a point.
 
     Args:
-        folder: An empty one, for the requests to them.
+        folder: An empty folder, for the requests to the processes.
     """
     return {"PYTHONPATH": str(HOOKS), "SOAK_POINTS": str(folder)}
 
@@ -73,7 +73,7 @@ class Points:
         self._undisturbed: StoredExperiment | None = None
 
     def record(self) -> list[Point]:
-        """Run an experiment in peace, twice, and return the points that it has."""
+        """Run an undisturbed experiment twice, and return its points."""
         self._undisturbed = self._read(self._run())
         (self._folder / "record").touch()
         self._end("master", "agent", "fork server")
@@ -88,7 +88,7 @@ class Points:
         return list(found)
 
     def run(self, point: Point) -> list[str]:
-        """Kill a process at the point, and return what is wrong."""
+        """Kill a process at the point, and return the problems."""
         assert self._undisturbed is not None, "record() comes first"
         self._armed.write_text(f"{point.role} at {point.function}")
         if point.role in _DAEMONS:
@@ -145,7 +145,7 @@ class Points:
         return told + leftovers(read_home(self._home.path))
 
     def _end(self, *roles: str) -> None:
-        """Kill what runs of these roles: it has passed most of its points."""
+        """Kill the processes of these roles, which have passed most of their points."""
         for role in roles:
             if (process := find(self._home.path, _DAEMONS[role])) is not None:
                 with suppress(psutil.NoSuchProcess):
@@ -154,7 +154,7 @@ class Points:
 
 
 def choose(points: Sequence[Point], num: int, rng: random.Random) -> list[Point]:
-    """Return so many points, about as many of each role, in the order of their calls."""
+    """Return `num` points, about as many of each role, in the order of their calls."""
     by_role = {role: [point for point in points if point.role == role] for role in ROLES}
     chosen: set[Point] = set()
     while len(chosen) < min(num, len(points)):

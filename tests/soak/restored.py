@@ -1,16 +1,17 @@
-"""What a master has shown of experiments, against what their events make of them.
+"""Compares the states that a master has shown with those that the stored events give.
 
-The judge reads an experiment's state from nothing else. How often a disturbed trial was restarted,
-say, is as in no undisturbed one; but the master can be restored from a copy of the database, and
-must then show what the living one has shown, field by field:
+The judge reads the state of an experiment only from a master's answers. Some fields, such as the
+number of restarts, cannot be compared with an undisturbed experiment. But a master can be restored
+from a copy of the database, and must then show the same as the living one, field by field:
 
     restored     from the newest snapshot, and the events after it, as a master does that starts
-    replayed     from the first event on: what the snapshots and the old events are held against
+    replayed     from the first event on, to check snapshots and old events
 
-Experiments that are not over are left out: why they wait, for example, is no event. What earlier
-masters have shown of them is held against the events up to then, without what is in rows.
+Experiments that are not over are left out: why they wait, for example, is not in events. The
+answers of earlier masters about them are compared with the events up to then, without the fields
+that come from rows.
 
-What the feed says has changed must be what there is.
+The marks of the feed must match the existing objects.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from det_jupyter.master.views.experiment_views import experiment_view
 from tests.soak.shown import Shown, Sighting
 
 Fields = dict[str, Any]
-# Fields of experiments and trials that follow from rows, or from the time.
+# Fields of experiments and trials that depend on rows, or on the time.
 _NOT_OF_EVENTS = {"progress", "trackers", "steps_completed", "verdict", "waiting_for", "leaving"}
 _OVER = {state.value for state in State if state.is_terminal}
 # Tables with rows of trials.
@@ -45,11 +46,11 @@ _OF_TRIALS = ("feed", "logs", "log_sizes", "timings", "progress", "verdicts", "s
 
 
 def contradictions(data: Path, shown: Mapping[int, Shown]) -> list[str]:
-    """Return where stored and shown states are not what the events say.
+    """Return the contradictions between the events and the stored or shown states.
 
     Args:
         data: The folder with the database.
-        shown: What the master has shown of each experiment.
+        shown: The master's answers about each experiment.
     """
     with TemporaryDirectory() as folder:
         copied = Path(folder) / "det.sqlite3"
@@ -89,17 +90,17 @@ def _contradictions(store: Store, path: Path, shown: Mapping[int, Shown]) -> Ite
 
 
 def _handle(machine: Machine, seq: int, at: float, text: str) -> str:
-    """Handle a stored event; return why it cannot be handled."""
+    """Handle a stored event; return why that is impossible, "" if it is not."""
     machine.state.seq = seq - 1
     try:
         machine.handle(parse_event(text), at)
-    except Exception as error:  # whatever a changed event may lead to
+    except Exception as error:  # a changed event may lead to any error
         return f"event {seq} cannot be handled: {error}"
     return ""
 
 
 def wrong_sightings(data: Path, sightings: Iterable[Sighting]) -> Iterator[str]:
-    """Yield where a master, one that was killed later too, has shown what no event says."""
+    """Yield answers of a master, killed later or not, that contradict the events."""
     left = defaultdict(list)
     for sighting in sightings:
         left[sighting.seq].append(sighting.shown)
@@ -119,7 +120,7 @@ def wrong_sightings(data: Path, sightings: Iterable[Sighting]) -> Iterator[str]:
 
 
 def _of_events(shown: Shown) -> dict[str, Fields]:
-    """Return the parts of what was shown, each with what follows from events alone."""
+    """Return the parts of an answer, each with the fields that depend on events only."""
     return {
         key: {name: value for name, value in fields.items() if name not in _NOT_OF_EVENTS}
         for key, fields in _parts(shown).items()
@@ -127,7 +128,7 @@ def _of_events(shown: Shown) -> dict[str, Fields]:
 
 
 def _strangers(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
-    """Yield the experiments and trials that have rows, and are in no event or deleted."""
+    """Yield the experiments and trials that have rows, but are in no event or deleted."""
     for (number,) in db.execute("SELECT DISTINCT experiment_id FROM feed WHERE experiment_id > 0"):
         if number not in machine.state.experiments:
             yield f"feed has an unknown experiment {number}"
@@ -139,7 +140,7 @@ def _strangers(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
 
 
 def _wrong_marks(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
-    """Yield what has no mark in the feed that it has changed, or one from before its end."""
+    """Yield objects whose mark in the feed is missing, or is older than their end."""
     marks = {
         (kind, trial_id or experiment_id): at
         for kind, experiment_id, trial_id, at in db.execute(
@@ -159,12 +160,12 @@ def _wrong_marks(db: sqlite3.Connection, machine: Machine) -> Iterator[str]:
 
 
 def _shown_by(machine: Machine, store: Store) -> dict[int, Shown]:
-    """Return what a machine shows of its experiments, but for why trials wait."""
+    """Return a machine's answers about its experiments, without why trials wait."""
     return {each.id: _seen(machine, each, store) for each in machine.state.experiments.values()}
 
 
 def _seen(machine: Machine, experiment: Experiment, store: Store | None = None) -> Shown:
-    """Return what a machine shows of an experiment; without a store, it has not trained."""
+    """Return a machine's answer about an experiment; without a store, about an untrained one."""
     view = experiment_view(
         machine.state,
         {} if store is None else ProgressCache(store),

@@ -1,11 +1,11 @@
-"""What a living master shows of its experiments, which is where the judge reads their states from.
+"""Answers of a living master about its experiments, from which the judge reads their states.
 
-It is in the master's memory, and not in its files: what its answers have is held against what the
-stored events give (restored.py).
+States are in the master's memory and not in its files; its answers are compared with the states
+that the stored events give (restored.py).
 
     kept        the last answers, in the home: for a copy of it, and when everything is stopped
-    a sighting  an earlier answer, and after which event it was given: most masters of a soak are
-                killed, and the next one has nothing but the events
+    a sighting  an earlier answer, and the number of the last event then: most masters of a soak
+                are killed, and the next one has only the events
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from det_jupyter.master.service.storing.stored_rows import read_only
 
 FILE = "soak/shown.json"  # below a home
 
-# An experiment: the answers about it and about its checkpoints, by these names.
+# The answers about an experiment and about its checkpoints, by these names.
 Shown = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What a master has shown of an experiment when the event `seq` was the last one."""
+    """A master's answer about an experiment when `seq` was the last event."""
 
     seq: int
     shown: Shown
 
 
 def look(client: Client, data: Path, experiment_id: int) -> Sighting | None:
-    """Return what the master shows of an experiment; None: an event was stored meanwhile.
+    """Return the master's answer about an experiment; None if an event was stored meanwhile.
 
     Args:
-        client: Asks it.
+        client: The client of the master.
         data: The folder with its database.
         experiment_id: The experiment.
     """
@@ -55,7 +55,7 @@ def _last_event(data: Path) -> int:
 
 
 def ask(client: Client, experiment_id: int) -> Shown:
-    """Return what the master shows of an experiment."""
+    """Return the master's answer about an experiment."""
     path = f"/experiments/{experiment_id}"
     return {
         "experiment": client.session.get(path),
@@ -64,7 +64,7 @@ def ask(client: Client, experiment_id: int) -> Shown:
 
 
 def keep(client: Client, home: Path) -> None:
-    """Keep in the home what the master shows of all experiments now."""
+    """Store in the home the master's present answers about all experiments."""
     found = []
     for row in client.experiments():
         with suppress(NotFound):  # it was deleted meanwhile
@@ -73,6 +73,6 @@ def keep(client: Client, home: Path) -> None:
 
 
 def read(home: Path) -> dict[int, Shown]:
-    """Return what was kept last, by the numbers of the experiments."""
+    """Return the answers stored last, by the numbers of the experiments."""
     found: list[Shown] = json.loads((home / FILE).read_text())
     return {each["experiment"]["id"]: each for each in found}

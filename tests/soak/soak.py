@@ -1,18 +1,18 @@
 """Rounds of experiments under faults and with a random user, each judged when all are over.
 
 A round:    experiments of several kinds are submitted, each with a client that waits for it
-            faults, and meanwhile requests of the user
-            paused ones are continued; all have to end, and never stand still
-judged:     compared experiments against one that nothing has disturbed (judge.differences)
-            all others: they have ended as COMPLETED or CANCELED (an ERROR would be no fault of the
-            trial), and are consistent (judge.inconsistencies)
-            what masters have shown is what the events give, also while experiments trained
+            faults, and requests of the user at the same time
+            paused experiments are continued; all experiments have to end, without standing still
+judged:     compared experiments against an undisturbed one (judge.differences)
+            all others: they have ended as COMPLETED or CANCELED (an ERROR would not be the
+            trial's fault), and are consistent (judge.inconsistencies)
+            answers of masters agree with the events, also while experiments trained
             no trial holds a slot, all slots are there, waiting clients have ended, and a page
             that is opened shows what the master stores
-at the end: all experiments are deleted, and everything is stopped: nothing is left
+at the end: all experiments are deleted, and all processes are stopped: nothing is left
 
-A trial whose runs were lost MAX_LOSSES times before it trained is given up, rightly. So in a round
-fewer faults than that end agents or fork servers, and no trial may be given up.
+A trial whose runs were lost MAX_LOSSES times before it trained is given up, as intended. So in a
+round fewer faults than that kill agents or fork servers, and no trial may be given up.
 """
 
 from __future__ import annotations
@@ -54,35 +54,35 @@ from tests.soak.user import User
 
 T = TypeVar("T")
 
-_STILL_S = 180.0  # without any news of experiments that are not over
-_ENDED_S = 1800.0  # for all of them to end after the last fault
+_STILL_S = 180.0  # longest time without news of experiments that are not over
+_ENDED_S = 1800.0  # longest time from the last fault to the end of all experiments
 AGENTS = {"left": 2, "right": 2}  # slots of the simulated agents
-ELSEWHERE = {"far": 2}  # slots of the agents with homes of their own, which connect over TLS
+ELSEWHERE = {"far": 2}  # slots of agents with homes of their own, which connect over TLS
 _LOSE_RUNS = (
     "agent",
     "agent elsewhere",
     "lease watch",
     "fork server",
-)  # roles whose end takes runs with it
-# The environment variable that has an agent process simulate them.
+)  # roles at whose end runs are lost
+# The environment variable with which an agent process simulates these agents.
 SIMULATED = {AGENTS_VARIABLE: " ".join(f"{name}=cpu:{num}" for name, num in AGENTS.items())}
 _PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
 _SETTLED_S = 60.0
-_DELETED_S = 1.0  # for an experiment to be deleted, while others are
-_ABSENT_S = 0.05  # pause after a fault for which there was no process
-_LOOKED_AT = 4  # experiments, each half second
-_PATIENCE_S = 300.0  # for a master, or all agents, to be there again
+_DELETED_S = 1.0  # time to delete an experiment while others are deleted
+_ABSENT_S = 0.05  # pause after a fault without a process to hit
+_LOOKED_AT = 4  # experiments that are looked at each half second
+_PATIENCE_S = 300.0  # time for a master, or for all agents, to be back
 
 
 @dataclass(slots=True)
 class Report:
-    """What a soak has done and found."""
+    """The actions and results of a soak."""
 
     faults: Counter[Fault] = field(default_factory=Counter)
     hits: Counter[Cell] = field(default_factory=Counter)
     actions: Counter[str] = field(default_factory=Counter)
-    experiments: int = 0  # that were judged
-    sightings: int = 0  # answers of masters about experiments that were not over, too
+    experiments: int = 0  # number of judged experiments
+    sightings: int = 0  # number of masters' answers, also about experiments that were not over
     problems: list[str] = field(default_factory=list)
 
 
@@ -90,10 +90,10 @@ class Soak:
     """A private det_jupyter under faults.
 
     Args:
-        home: It, with AGENTS.
+        home: The private det_jupyter, with AGENTS.
         temporary: The folder of its temporary files.
-        seed: Of the faults, the processes that they hit, and the user.
-        elsewhere: Slots of agents that are as on other computers, by their names.
+        seed: Determines the faults, the processes that they hit, and the user's requests.
+        elsewhere: Numbers of slots of agents on simulated other computers, by name.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Soak:
         self._rng = random.Random(f"{seed} times")
         self._drawing = random.Random(f"{seed} faults")
         self._client = home.client()
-        self._acting = home.client()  # in a thread of its own
+        self._acting = home.client()  # the client of the thread that makes requests
         self._user = User(self._acting, self._folder, random.Random(f"{seed} user"))
         self._faults = Faults(home.path, self._user.kinds, random.Random(f"{seed} targets"))
         self._server = Server(self._folder)
@@ -122,7 +122,7 @@ class Soak:
         return self._home.path / "data"
 
     def run_undisturbed(self, kinds: Iterable[Kind] = COMPARED) -> None:
-        """Run each kind in peace: what all others are compared with."""
+        """Run an undisturbed experiment of each kind, with which all others are compared."""
         self._elsewhere.start()
         self._until(lambda: len(self._client.agents()) == len(self._slots), _PATIENCE_S)
         self._client.session.put("/pools", {"pools": _PREEMPTING})
@@ -143,7 +143,7 @@ class Soak:
         return self._expected
 
     def drawn(self, num: int) -> Iterator[Fault]:
-        """Yield faults at random until so many had a process to hit."""
+        """Yield random faults until `num` of them have hit a process."""
         losing, before = 0, self.report.faults.total()
         while (hit := self.report.faults.total() - before) < num:
             excluded = _LOSE_RUNS if losing == MAX_LOSSES - 1 else ()
@@ -158,13 +158,13 @@ class Soak:
         pause_s: float,
         patience_s: float = 0.0,
     ) -> None:
-        """Run experiments with faults while they do, and judge them.
+        """Run experiments, carry out faults meanwhile, and judge the experiments.
 
         Args:
-            faults: In this order.
-            kinds: Of the experiments that are compared.
-            pause_s: How long a batch of these takes, at least.
-            patience_s: How long to wait for a process that a fault can hit, while they train.
+            faults: The faults, in order.
+            kinds: The kinds of the compared experiments.
+            pause_s: Least seconds per batch of these experiments.
+            patience_s: Longest wait for a process that a fault can hit, while they train.
         """
         self._server.keep()
         onlooker, waiting = Onlooker(self._server), Waiting(self._folder)
@@ -191,17 +191,17 @@ class Soak:
         self._note_lasting(self._page_problems)
 
     def _act(self, over: threading.Event) -> None:
-        """Make requests, and start what has to be there, until all compared experiments are over.
+        """Make requests, and restart ended surroundings, until all compared experiments are over.
 
         Args:
-            over: Set when they are, and by others when this has to end.
+            over: Set when they are over, and by the caller to end this.
         """
         rng = random.Random(self._rng.random())
         while not over.wait(rng.uniform(0.1, 0.8)):
             self._user.act()
             self._server.start()
             self._elsewhere.start()
-            with suppress(DetError):  # no master answers now
+            with suppress(DetError):  # no master answers at the moment
                 views = {view.id: view for view in self._acting.experiments()}
                 if all(views[number].state.is_terminal for number in self._user.compared):
                     over.set()
@@ -219,7 +219,7 @@ class Soak:
         return True
 
     def _end_round(self) -> None:
-        """Let all experiments end, and judge them."""
+        """Wait until all experiments have ended, and judge them."""
         if not self._until_over(self._are_all_over):
             for view in self._experiments():
                 if not view.state.is_terminal:
@@ -258,7 +258,7 @@ class Soak:
         return read_experiment(self._data, self._patiently(lambda: ask(self._client, number)))
 
     def _read_home(self) -> StoredHome:
-        """Return what is below the home, with what the master shows now."""
+        """Return the files and processes of the home, with the master's present answers."""
         self._patiently(lambda: keep(self._client, self._home.path))
         return read_home(self._home.path)
 
@@ -276,7 +276,7 @@ class Soak:
         return inconsistencies(found)
 
     def _slot_problems(self) -> list[str]:
-        self._elsewhere.start()  # one may have ended late, by a SIGTERM while it was frozen
+        self._elsewhere.start()  # an agent may have ended late, by a SIGTERM while it was frozen
         agents = self._patiently(self._client.agents)
         told = [f"agent {agent.id} is away" for agent in agents if not agent.connected]
         told += [f"slots of {agent.id} are held: {agent.used}" for agent in agents if agent.used]
@@ -298,7 +298,7 @@ class Soak:
         return []
 
     def finish(self) -> Report:
-        """Delete and stop everything, see what is left, and return the report."""
+        """Delete and stop everything, check what is left, and return the report."""
         disturbed = self._judged - {each.id for each in self._expected.values()}
         self._delete(disturbed)
         self._note_lasting(lambda: leftovers(self._read_home()))
@@ -312,7 +312,7 @@ class Soak:
         return self.report
 
     def stop_surroundings(self) -> None:
-        """Stop what was started around the private det_jupyter."""
+        """Stop the processes around the private det_jupyter."""
         self._server.stop()
         self._elsewhere.stop()
 
@@ -327,16 +327,16 @@ class Soak:
         self._until(are_gone, _SETTLED_S + len(self._judged) * _DELETED_S)
 
     def _remains(self) -> list[str]:
-        """Return what is wrong after everything was deleted."""
+        """Return the problems after everything was deleted."""
         found = self._read_home()
         told = [f"experiment {view.id} is not deleted" for view in self._experiments()]
         told += [f"not deleted: {path}" for path in found.files if path.startswith(CHECKPOINTS)]
         return told + leftovers(found)
 
     def _what_lives(self) -> list[str]:
-        """Return what is wrong after everything was stopped."""
+        """Return the problems after everything was stopped."""
         told = [f"process {one.pid} lives" for one in processes_below(self._home.path)]
-        # torch keeps what it has compiled; ctypes' find_library makes an empty file for a moment.
+        # torch keeps its compiled code; find_library of ctypes creates an empty file for a moment.
         others = ("torchinductor_*", "tmp????????")
         left = [p for p in self._temporary.rglob("*") if not any(map(p.match, others))]
         told += [f"left behind: {path} ({path.stat().st_size} bytes)" for path in left]
@@ -348,7 +348,7 @@ class Soak:
     def _note_lasting(
         self, look: Callable[[], list[str]], where: str = "", timeout_s: float = _SETTLED_S
     ) -> None:
-        """Note what is wrong, and stays so: files may still be being deleted, for example."""
+        """Record problems that last: files may still be being deleted, for example."""
         deadline = time.monotonic() + timeout_s
         while (told := look()) and time.monotonic() < deadline:
             time.sleep(0.3)
@@ -361,7 +361,7 @@ class Soak:
         return is_true
 
     def _until_over(self, condition: Callable[[], bool]) -> bool:
-        """Wait until experiments are over, for as long as something moves."""
+        """Wait until experiments are over, as long as there is progress."""
         began, before, moved_at = time.monotonic(), -1, time.monotonic()
         while not (is_true := self._patiently(condition)):
             now = time.monotonic()
@@ -373,7 +373,7 @@ class Soak:
         return is_true
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Return the answer, from the next master if the present one has been killed."""
+        """Return the answer, from the next master if the present one was killed."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:

@@ -1,6 +1,4 @@
-"""What is around a master: a Jupyter Server with a page, waiting clients, agents of
-other computers.
-"""
+"""The surroundings of a master: a Jupyter Server with a page, waiting clients, other agents."""
 
 from __future__ import annotations
 
@@ -33,10 +31,10 @@ _ENDED_S = 120.0
 
 
 class Server:
-    """A Jupyter Server with the extension; one that was killed is started again when needed.
+    """A Jupyter Server with the extension; after it was killed, it is started again when needed.
 
     Args:
-        folder: For its files.
+        folder: The folder for its files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -46,10 +44,10 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep(self) -> None:
-        """Start it unless it runs, and wait until it answers.
+        """Start the server unless it runs, and wait until it answers.
 
         Raises:
-            AssertionError: It does not.
+            AssertionError: The server does not answer.
         """
         url = f"http://127.0.0.1:{self._port}/api?token={self._token}"
         deadline = time.monotonic() + _STARTED_S
@@ -73,7 +71,7 @@ class Server:
         )
 
     def start(self) -> None:
-        """Start it unless it runs."""
+        """Start the server unless it runs."""
         if self._process is not None and self._process.poll() is None:
             return
         extensions = {"det_jupyter": True, **dict.fromkeys(OTHER_EXTENSIONS, False)}
@@ -93,7 +91,7 @@ class Server:
             )
 
     def stop(self) -> None:
-        """End it."""
+        """End the server."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -111,7 +109,7 @@ class Server:
                     f"ws://127.0.0.1:{self._port}/det-jupyter/socket",
                     header=[f"Authorization: token {self._token}"],
                     suppress_origin=True,
-                    socket=connection,  # which is closed whatever happens
+                    socket=connection,  # it is closed in any case
                     timeout=20,
                 )
             )
@@ -119,22 +117,22 @@ class Server:
             yield page
 
     def rows(self) -> dict[int, dict[str, Any]]:
-        """Return the rows of all experiments as a page that is opened now gets them.
+        """Return the rows of all experiments that a newly opened page gets.
 
         Raises:
-            OSError, WebSocketException, AssertionError: It gets none.
+            OSError, WebSocketException, AssertionError: The page gets no rows.
         """
         with self.page() as page:
             return {row["id"]: row for row in page.last(1)["rows"].values()}
 
 
 class Elsewhere:
-    """Agents as on other computers, each with a home; one that has ended is started again.
+    """Agents as on other computers, each with a home of its own; ended agents are started again.
 
     Args:
-        client: Lets them connect.
-        folder: For their homes.
-        slots: Of each agent, by its name.
+        client: Allows them to connect.
+        folder: The folder for their homes.
+        slots: The number of slots of each agent, by name.
     """
 
     def __init__(self, client: Client, folder: Path, slots: Mapping[str, int]) -> None:
@@ -144,20 +142,20 @@ class Elsewhere:
         ]
 
     def start(self) -> None:
-        """Start those that do not run."""
+        """Start the agents that do not run."""
         for node in self._nodes:
             if not node.processes or node.processes[-1].poll() is not None:
                 node.start()
 
     def stop(self) -> None:
-        """End them."""
+        """End the agents."""
         for node in self._nodes:
             if node.processes and node.processes[-1].poll() is None:
                 node.end()
 
 
 class Onlooker:
-    """A thread with a page that is opened again when server or reader are killed."""
+    """A thread with a page, which is opened again when server or reader were killed."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -189,7 +187,7 @@ class Waiting:
         self._processes: list[tuple[int, subprocess.Popen[bytes], Path]] = []
 
     def start(self, experiment_id: int) -> None:
-        """Start one."""
+        """Start a process that waits for an experiment."""
         log = self._folder / f"wait-{experiment_id}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
@@ -201,7 +199,7 @@ class Waiting:
         self._processes.append((experiment_id, process, log))
 
     def problems(self) -> list[str]:
-        """Return what is wrong with those that were not killed, when all experiments are over."""
+        """Return the problems of processes that were not killed, when all experiments are over."""
         told = []
         deadline = time.monotonic() + _ENDED_S
         for number, process, log in self._processes:

@@ -1,14 +1,14 @@
 """Every table and column of the database, and checks within them.
 
-TABLES has each column: JUDGED, or why a change of it is not seen. KEPT in judge.py has each kind
-of file. A test compares TABLES with the schema; walk.py changes a value of each column, and each
-field in JSON, that is judged.
+TABLES has each column: JUDGED, or why a change of it is not detected. KEPT in judge.py has each
+kind of file. A test compares TABLES with the schema; walk.py changes a value of each judged
+column, and each judged field in JSON.
 
-`mistakes` are the checks within the database: what is stored twice must be the same, and what is
-in order must stay so. They hold whatever has happened to an experiment.
+`mistakes` are the checks within the database: data that are stored twice must be equal, and
+ordered data must stay in order. They hold for any experiment, however it was disturbed.
 
-    judge.py      values against an undisturbed experiment, and without gaps
-    restored.py   what the master has shown, and marks of the feed, against events and snapshots
+    judge.py      values against an undisturbed experiment, and gaps
+    restored.py   the master's answers, and marks of the feed, against events and snapshots
     here          columns against each other, measured times against each other
 """
 
@@ -37,7 +37,7 @@ from tests.soak.restored import contradictions
 
 JUDGED = ""
 _NO_TWIN = "measured, and stored nowhere else: no two runs have the same"
-_NO_ROWS = JUDGED  # the soak uses none: any row is a mistake
+_NO_ROWS = JUDGED  # a table that a soak does not use: any row is a mistake
 TABLES: dict[str, dict[str, str]] = {
     "events": {"seq": JUDGED, "at": JUDGED, "json": JUDGED},
     "snapshots": {"seq": JUDGED, "json": JUDGED},
@@ -105,21 +105,22 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 _UNUSED = ("templates", "alerts", "alert_addresses", "tracked", "tracked_runs")
-# Of the timed parts of batches, those that intervals of the chief have under the same name.
+# Timed parts of batches that the intervals of the chief have under the same name.
 _TIMED_TWICE = ("dataloader_next", "to_device", "step_lr_schedulers")
-# Kinds of marks in the feed: whether they are of an experiment, and of a trial.
+# By kind of mark in the feed: whether it has an experiment, and a trial.
 _MARKED = {
     "experiment": [True, False], "config": [True, False], "trial": [True, True],
     "checkpoint": [True, True], "cluster": [False, False],
 }  # fmt: skip
-_CLOSE = 1e-3  # relative; a sum of float32 and of nanoseconds
-_APART_S = 2.0  # the clock of an interval's end is read after that of its length: a busy computer
+_CLOSE = 1e-3  # relative difference between a sum of float32 and one of nanoseconds
+# On a busy computer, the clock for an interval's end is read later than that for its length.
+_APART_S = 2.0
 
 Check = Callable[[sqlite3.Connection], Iterator[str]]
 
 
 def damages(home: Path) -> list[str]:
-    """Return what is wrong with what is stored below a home, whatever has happened there."""
+    """Return the problems of the stored data below a home, disturbed in any way."""
     data = home / "data"
     found = [*mistakes(data / "det.sqlite3"), *damaged_blobs(data), *_damaged_files(data)]
     return found + contradictions(data, shown.read(home))
@@ -136,13 +137,14 @@ def _damaged_files(data: Path) -> Iterator[str]:
 
 
 def mistakes(database: Path) -> list[str]:
-    """Return what is wrong within the tables."""
+    """Return the contradictions within the tables."""
     found: list[str] = []
     with read_only(database) as db:
         for check in _CHECKS:
             try:
                 found += check(db)
-            except (ValueError, LookupError, TypeError) as error:  # of a row with anything in it
+            # A damaged row may have any content.
+            except (ValueError, LookupError, TypeError) as error:
                 found.append(f"a row cannot be read: {error!r}")
     return found
 
@@ -154,7 +156,7 @@ def _unused(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _numbers(db: sqlite3.Connection) -> Iterator[str]:
-    """Check numbers of rows: events have no gap, and no number is given twice."""
+    """Check the numbers of rows: events have no gaps, and no number occurs twice."""
     events = db.execute("SELECT seq, at FROM events ORDER BY seq").fetchall()
     if [seq for seq, _ in events] != list(range(1, len(events) + 1)):
         yield "events: a number is missing"
@@ -267,7 +269,7 @@ def _runs(db: sqlite3.Connection) -> Iterator[str]:
             _, trial_id, run = map(int, event["allocation_id"].split("."))
             reports[kind][trial_id, run].add(event["at"])
     started, exited = reports.values()
-    # A trial whose runs have all been killed at their start has no progress.
+    # A trial whose runs were all killed at their start has no progress.
     there = {number for (number,) in db.execute("SELECT trial_id FROM feed WHERE kind = 'trial'")}
     rows = {
         (trial_id, run): times
@@ -305,7 +307,7 @@ def _series(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _times(db: sqlite3.Connection) -> Iterator[str]:
-    """Check measured times: of a rank the intervals, and against the batches of the chief."""
+    """Check measured times: the intervals of each rank, and those of the chief against batches."""
     query = SeriesQuery(of="timings", axis="batches", columns=MAX_COLUMNS)
     for (trial_id,) in db.execute("SELECT trial_id FROM progress").fetchall():
         found = read_tables(db, owner_of_trial(trial_id), query, EVER)
@@ -316,7 +318,8 @@ def _times(db: sqlite3.Connection) -> Iterator[str]:
             "SELECT 1 FROM series_cuts WHERE trial_id = ?", (trial_id,)
         ).fetchone()
         chief = [t for (_, source), t in found.tables.items() if source == "rank:0"]
-        if chief and not has_run_again:  # else, batches of one and intervals of the other are gone
+        # Otherwise, batches of one run and intervals of another are missing.
+        if chief and not has_run_again:
             yield from _timed_twice(db, trial_id, chief)
 
 

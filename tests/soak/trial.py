@@ -1,9 +1,8 @@
-"""What the soak trains: a class, searches over it, and a script, in a rank or as a command.
+"""The experiments of the soak: a class, searches over it, and a script, in a rank or as a command.
 
-All but one search have the same result each time. Whatever a run that continues could get wrong
-is in the class: shuffling with loader workers,
-dropout, momentum, a scheduler, a callback with a counter and a generator of its own. Each rank
-prints a line for each batch, with its own loss.
+All but one search always have the same result. The class has all state that a continued run could
+restore wrongly: shuffling with loader workers, dropout, momentum, a scheduler, a callback with a
+counter and a generator of its own. Each rank prints a line for each batch, with its own loss.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from tests.scripts import create as create_script
 from tests.trials import capture_trial, create
 
 Kind = Literal["class", "search", "script", "command", "halving"]
-# The kinds whose result depends on nothing else: a search that compares trials when they arrive
-# at a rung depends on their order.
+# Kinds whose result is reproducible. A search that compares trials when they arrive at a rung
+# depends on their order.
 COMPARED: tuple[Kind, ...] = ("class", "search", "script", "command")
 
 STEPS = 60
-RESTARTS = 1000  # none of the faults is the trial's, but the master cannot know that
+RESTARTS = 1000  # the trial is at fault for none of the failures, but the master counts them
 
 SOURCE = """
 import time
@@ -139,7 +138,7 @@ _SEARCHES: dict[Kind, dict[str, Any]] = {
         "max_trials": 6,
     },
 }  # fmt: skip
-# A shell is started as a process of its own, a Python script is run by the rank.
+# A shell is started as a separate process; a Python script is run by the rank.
 _ENTRYPOINTS: dict[Kind, str] = {
     "script": "python3 train.py",
     "command": "sh -c 'exec python3 train.py'",
@@ -150,8 +149,8 @@ def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, 
     """Return the configuration of an experiment that the soak runs.
 
     Args:
-        kind: What it trains.
-        pause_s: How long a batch takes at least.
+        kind: The kind of experiment.
+        pause_s: Least seconds per batch.
         changes: Top-level keys to replace.
     """
     is_search = kind in ("search", "halving")
@@ -164,7 +163,7 @@ def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, 
         "min_validation_period": {"batches": 20 if kind == "class" else 15},
         "resources": {"slots_per_trial": 2 if kind == "class" else 1},
         "reproducibility": {"experiment_seed": 11},
-        # In a search, which validation is the best so far depends on the order of the trials.
+        # The best validation so far depends on the order of a search's trials, so all are saved.
         "checkpoint_policy": "all",
         "checkpoint_storage": {"save_trial_latest": 1000},
         "profiling": {"enabled": True},

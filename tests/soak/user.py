@@ -1,8 +1,8 @@
-"""A user who does at random what people do, while processes are killed.
+"""A simulated user who makes random requests while processes are killed.
 
 Experiments are of two sorts. *Compared* ones are only paused, continued, renamed, moved in the
-queue and given other priorities, which changes nothing about what they train. All others may be
-killed, canceled, changed and deleted, too.
+queue and given other priorities, which does not affect their training. All others may also be
+killed, canceled, changed and deleted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachabl
 from tests.soak.trial import COMPARED, Kind, submit
 
 _PRIORITIES = (1, 20, 42, 60)
-_URGENT = 1  # the priority that comes first
-_MOST_OTHERS = 4  # at the same time: the slots have to suffice
+_URGENT = 1  # the most urgent priority that is used
+_MOST_OTHERS = 4  # most other experiments at the same time: the slots have to suffice
 _REFUSALS = (ConfigError, Conflict, NotFound)
-# What is done, and how often in comparison.
+# Requests, and their weights.
 _TO_ALL = {"pause": 3, "activate": 5, "prioritize": 4, "move": 2, "limit": 1, "rename": 1}
 _TO_OTHERS = {
     "submit": 6, "submit_urgent": 2, "kill": 1, "cancel": 1, "kill_trial": 1,
@@ -34,15 +34,15 @@ class User:
     """Makes requests at random.
 
     Args:
-        client: Sends them.
-        folder: For the files of scripts.
-        rng: Chooses them.
+        client: Sends the requests.
+        folder: The folder for the files of scripts.
+        rng: Chooses the requests.
 
     Attributes:
         compared: The experiments whose results are compared.
-        kinds: What each experiment trains, by its number.
+        kinds: The kind of each experiment, by its number.
         actions: How many requests of each kind were carried out.
-        problems: Answers that no user should get.
+        problems: Answers that a user should never get.
     """
 
     def __init__(self, client: Client, folder: Path, rng: random.Random) -> None:
@@ -65,11 +65,11 @@ class User:
         return number
 
     def begin_round(self) -> None:
-        """Leave the experiments of earlier rounds alone from now on."""
+        """Make no more requests about the experiments of earlier rounds."""
         self.compared, self._others = [], []
 
     def act(self) -> None:
-        """Make a request, if there is an experiment for it; refusals are no problems."""
+        """Make a request, if there is an experiment for it; refusals are not problems."""
         names = _TO_ALL | _TO_OTHERS
         (name,) = self._rng.choices(list(names), list(names.values()))
         numbers = [*self._others, *(self.compared if name in _TO_ALL else [])]
@@ -95,7 +95,7 @@ class User:
             self._submit_other(kind, slots, self._rng.choice(_PRIORITIES))
 
     def _submit_urgent(self, _: Experiment) -> None:
-        """Submit one for which others have to leave: it needs most of the slots."""
+        """Submit an urgent experiment that preempts others, as it needs most of the slots."""
         if len(self._others) < _MOST_OTHERS:
             self._submit_other("class", 4, _URGENT)
 

@@ -1,11 +1,11 @@
-"""Changes a value of each column of the database, of each field of its JSON, and of what the
-master has shown, one at a time.
+"""Changes a value of each column, of each JSON field, and of each answer, one at a time.
 
-    number       another one            text     one with a letter more
-    bytes        one with a bit flipped  JSON    each field of the outermost object, likewise
+    number       another number         text     with an additional letter
+    bytes        with one bit flipped   JSON     each field of the outermost object, likewise
 
-A change is made to one row of the damaged experiment: the first one, and where later rows replace
-it the last one. The judge has to find it, unless TABLES or FIELDS says why it does not.
+A change is made to one row of the damaged experiment: the first one, or the last one if later rows
+replace earlier ones. The judge has to find it, unless TABLES or FIELDS has a reason why it does
+not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.soak.tables import JUDGED, TABLES
 
-# Columns and fields whose changes are not found, by table and kind of the row.
+# By table and kind of row: columns and fields whose changes are not found, with the reason.
 FIELDS = {
     "series_rows system": "measured, and stored nowhere else: no two runs have the same",
     "series_rows timings: id": "only the order of these rows counts",
@@ -29,13 +29,13 @@ FIELDS = {
     "timings at": "when the record was written, behind the one before",
     "timings kind": "there is one kind",
 }
-# Tables without rows of an undisturbed experiment; other tests change them.
+# Tables without rows of an undisturbed experiment; other tests damage them.
 ELSEWHERE = ("series_cuts", "quarantine")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A value of one row, and what it becomes."""
+    """A value of one row, and its replacement."""
 
     what: str
     table: str
@@ -55,7 +55,7 @@ class Change:
 
 
 def changes(database: Path) -> Iterator[Change]:
-    """Yield a change of each value that is judged."""
+    """Yield a change of each judged value."""
     with closing(sqlite3.connect(database)) as db:
         for table, columns in TABLES.items():
             for kind, which, order in _rows_of(db, table):
@@ -65,7 +65,7 @@ def changes(database: Path) -> Iterator[Change]:
 
 
 def _rows_of(db: sqlite3.Connection, table: str) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, condition and order of the rows of which one is changed."""
+    """Yield kind, condition and order of the rows, of each of which one is changed."""
     if table == "sqlite_sequence":
         yield "", "name = 'feed'", ""
         return
@@ -108,15 +108,16 @@ def _keys_of(db: sqlite3.Connection, table: str) -> list[str]:
 
 
 def changed_shown(file: Path, experiment_id: int) -> Iterator[tuple[str, str]]:
-    """Yield each field of an experiment, its first trial and its last checkpoint, and what the
-    file of what was shown has if that is another.
+    """Yield each field of the stored answers about an experiment, and the changed answers.
+
+    The fields are those of the experiment, its first trial and its last checkpoint.
     """
     for kind in ("experiment", "trial", "checkpoint"):
         for field in _part(json.loads(file.read_text()), experiment_id, kind):
             found = json.loads(file.read_text())
             part = _part(found, experiment_id, kind)
             part[field] = _other(part[field])
-            if field != "trials":  # whose fields follow
+            if field != "trials":  # the fields of trials follow
                 yield f"{kind} {field}", json.dumps(found)
 
 

@@ -1,8 +1,8 @@
-"""Ends a process at a chosen function of it. Python imports this if the folder is in PYTHONPATH.
+"""Kills a process when it calls a chosen function. Python imports this file through PYTHONPATH.
 
 A file `armed` in the folder SOAK_POINTS names a role and a function. The first process of the role
-that calls it removes the file, and gets SIGKILL. With a file `record` in the folder, all functions
-that are called are appended to `seen-<role>`, each once per process.
+that calls it removes the file, and gets SIGKILL. If the folder has a file `record`, all called
+functions are appended to `seen-<role>`, each once per process.
 
 Roles are those of tests/soak/faults.py. Standard library only: this runs before anything else.
 """
@@ -15,7 +15,8 @@ import sys
 import threading
 from types import CodeType, FrameType
 
-# The roles of a module's process, of its forks, and of theirs; the starter of readers has none.
+# By module: the roles of its process, of its forks, and of their forks; the starter of readers has
+# none.
 _MODULES = {
     "det_jupyter.master": ("master", "", "reader"),
     "det_jupyter.agent": ("agent", "", ""),
@@ -51,13 +52,13 @@ def _watch(frame: FrameType, event: str, argument: object) -> None:
         sys.setprofile(None)
         try:
             os.unlink(f"{_folder}/armed")
-        except FileNotFoundError:  # another process was first
+        except FileNotFoundError:  # another process was faster
             return
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _begin() -> None:
-    """Watch this process if it is of the role."""
+    """Trace this process if it has the role."""
     global _role, _sought
     _role = _MODULES[_module][min(_num_forks, 2)] if _module in _MODULES else ""
     sys.setprofile(None)
