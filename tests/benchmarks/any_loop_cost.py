@@ -1,17 +1,17 @@
-"""What the timings of a loop that is not ours cost per step, and what of that torch's hooks do.
+"""The cost per step of timing a loop that is not ours, and the part of it that torch's hooks cost.
 
     python -m tests.benchmarks.any_loop_cost [--quick]
 
 A bare loop trains in short turns, in an order drawn at random:
 
     bare      without hooks
-    empty     with hooks that do nothing, of which the module's is armed for one call: torch's cost
+    empty     with hooks that do nothing; the module's hook is armed for one call: torch's cost
     timed     with ours
     trial     with the marks of a PyTorchTrial, for comparison
 
-What counts is the median of the differences to the bare turn of the same round, with its interval
-of 95 %, in processor time of the thread. What is written once a second is measured apart. The last
-line is JSON.
+The result is the median of the differences to the bare turn of the same round, with its 95 %
+interval, in processor time of the thread. Data that are written once a second are measured
+separately. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def made(num: int) -> Iterator[Any]:
     return (BATCH for _ in range(num))
 
 
-# modules of the model, data, steps of a turn
+# By name: modules of the model, a function that returns data, steps per turn.
 LOOPS: dict[str, tuple[int, Callable[[int], Iterator[Any]], int]] = {
     "DataLoader, 1 module": (1, loaded, 40),
     "DataLoader, 51 modules": (51, loaded, 40),
@@ -74,7 +74,7 @@ LOOPS: dict[str, tuple[int, Callable[[int], Iterator[Any]], int]] = {
 
 
 class Hooks:
-    """All that is hooked into torch at a moment."""
+    """All hooks that are installed in torch at a moment."""
 
     def __init__(self) -> None:
         self.before = dict(_BEFORE)
@@ -93,7 +93,7 @@ class Hooks:
 
 
 def empty_hooks(bare: Hooks) -> Hooks:
-    """Return hooks that do nothing at the calls at which ours do something."""
+    """Return hooks that do nothing, for the calls that our hooks handle."""
     armed: Any = modules._global_forward_pre_hooks
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -118,7 +118,7 @@ def empty_hooks(bare: Hooks) -> Hooks:
 
 
 def turn(model: nn.Module, optimizer: Any, batches: Iterator[Any], num: int) -> float:
-    """Train, and return microseconds of processor time per step."""
+    """Train, and return the microseconds of processor time per step."""
     began = time.thread_time_ns()
     for batch in batches:
         model(batch).mean().backward()
@@ -150,7 +150,7 @@ def trial_turn(model: nn.Module, optimizer: Any, batches: Iterator[Any], num: in
 
 
 def interval(values: list[float]) -> tuple[float, float, float]:
-    """Return the median and the interval in which it is with a probability of 95 %."""
+    """Return the median, and its 95 % interval."""
     ordered, num = sorted(values), len(values)
     off = 0.98 * num**0.5
     low, high = ordered[max(0, int(num / 2 - off))], ordered[min(num - 1, int(num / 2 + off))]

@@ -1,10 +1,10 @@
-"""The floor of a start: nothing but a process with torch that forks two ranks to a first DDP step.
+"""The lower bound of a start: a process with torch forks two ranks, which take a first DDP step.
 
-    python -m tests.benchmarks.bare_fork_server      each line of stdin is a start
+    python -m tests.benchmarks.bare_fork_server      each line of stdin requests a start
     [0.0021, 0.0174, 0.0263, 0.0381]                 answers with seconds since then
 
-The numbers are when the last rank was forked, had its gloo group, had wrapped its model, and when
-the chief had stepped. Knows nothing of masters, plans, capsules or control groups.
+The numbers are the times at which the last rank was forked, had its gloo group and had wrapped its
+model, and at which the chief had stepped. There are no masters, plans, capsules or control groups.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STAGES = ("fork", "group", "build", "first step")
 
 
 def take_first_step(rank: int, store: Path, answer: IO[bytes], began_at: float) -> NoReturn:
-    """Be one of two ranks."""
+    """Run as one of two ranks."""
     moments = [time.time()]
     torch.set_num_threads(1)
     meeting = PromptStore(str(store), 2, timedelta(seconds=60))
@@ -54,7 +54,7 @@ def take_first_step(rank: int, store: Path, answer: IO[bytes], began_at: float) 
 
 
 def start_once(folder: Path) -> list[float]:
-    """Fork two ranks and return the moments."""
+    """Fork two ranks and return the seconds until each moment."""
     began_at = time.time()
     reader, writer = os.pipe()
     for rank in range(2):
@@ -73,7 +73,7 @@ def start_once(folder: Path) -> list[float]:
 
 
 def main() -> None:
-    """Serve."""
+    """Handle requests until stdin is closed."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     gc.collect()
     gc.freeze()

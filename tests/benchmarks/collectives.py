@@ -2,8 +2,8 @@
 
     .venv/bin/python -m tests.benchmarks.collectives [--ranks 2 4] [--rounds 7]
 
-Each round runs every way at each size in turn, so that a busy moment hits all of them. A time is
-the median over the rounds of the time per call on rank 0, of calls in a row. `torch` is
+Each round runs every contender at each size in turn, so that a busy moment affects all of them. A
+time is the median over the rounds of the time per call on rank 0, in a series of calls. `torch` is
 all_gather_object and broadcast_object_list over gloo. Prints a table and one JSON line.
 """
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def measure(ranks: int, rounds: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Return a row per collective and size, with the microseconds of each way."""
+    """Return a row per collective and size, with the microseconds of each contender."""
     with tempfile.TemporaryDirectory(prefix="det-bench-") as folder:
         pids = []
         for rank in range(ranks):
@@ -129,13 +129,13 @@ def _measured(ways: Ways, ranks: int, rounds: int, sizes: Sequence[int]) -> list
             value = os.urandom(size)
             calls = max(2, min(_MOST_CALLS, _BYTES_PER_ROUND // max(1, size)))
             times: dict[str, list[float]] = {name: [] for name in by_name}
-            for _ in range(rounds + 1):  # the first warms up
+            for _ in range(rounds + 1):  # the first round warms up
                 for name, call in by_name.items():
                     dist.barrier()
                     began = time.perf_counter()
                     for _ in range(calls):
                         call(value)
-                    dist.barrier()  # a broadcast has ended when all have it
+                    dist.barrier()  # a broadcast has ended when all ranks have the object
                     times[name].append((time.perf_counter() - began) / calls * 1e6)
             us = {name: statistics.median(taken[1:]) for name, taken in times.items()}
             rows.append({"collective": collective, "ranks": ranks, "bytes": size, "us": us})

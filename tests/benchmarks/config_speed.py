@@ -1,10 +1,10 @@
-"""How long it takes to check and merge a large configuration.
+"""The time to check and merge a large configuration.
 
     python -m tests.benchmarks.config_speed [--quick]
 
 The configuration has 200 hyperparameters, 100 labels, 200 environment variables and 200 entries of
-data, half of them in a template. Reading its YAML is measured too, and is no part of the aim:
-merging and checking together within 5 ms.
+data, half of them in a template. The aim is to merge and check it within 5 ms. Reading its YAML is
+also measured, but is not part of the aim.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IMPORT = "import time; t = time.perf_counter(); {}; print(time.perf_counter() -
 
 
 def make_document(first: int) -> dict[str, Any]:
-    """Return half of the configuration: what is counted begins at `first`."""
+    """Return half of the configuration; its numbered entries begin at `first`."""
     numbers = range(first, first + 100)
     hparams: dict[str, Any] = {
         f"layer_{i}": {"type": "double", "minval": 0, "maxval": 0.5, "count": 3} for i in numbers
@@ -48,13 +48,13 @@ def make_document(first: int) -> dict[str, Any]:
 
 
 def whole() -> dict[str, Any]:
-    """Return the half that names what has to be named."""
+    """Return the half that has the required keys."""
     searcher = {"name": "adaptive_asha", "metric": "loss", "max_trials": 64, "max_length": 1024}
     return make_document(100) | {"entrypoint": "MyTrial", "searcher": searcher}
 
 
 def median_ms(repeats: int, work: Callable[[], Any]) -> float:
-    """Return the median time that the work takes."""
+    """Return the median time of a function."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -64,14 +64,14 @@ def median_ms(repeats: int, work: Callable[[], Any]) -> float:
 
 
 def import_ms(statement: str) -> float:
-    """Return the best of several times that an import takes in a fresh process."""
+    """Return the least of several times that an import takes in a fresh process."""
     command = [sys.executable, "-c", _IMPORT.format(statement)]
     runs = [subprocess.run(command, capture_output=True, check=True) for _ in range(5)]
     return min(1000 * float(run.stdout) for run in runs)
 
 
 def measure(repeats: int) -> dict[str, float]:
-    """Return all figures in milliseconds."""
+    """Return all results in milliseconds."""
     template, document = make_document(0), whole()
     merged = merge(template, document)
     config = parse_config(merged, default_seed=1)

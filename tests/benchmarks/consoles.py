@@ -1,13 +1,14 @@
-"""How fast a console on a rank is: on this computer, and through the tunnel of an agent elsewhere.
+"""The speed of a console on a rank: on this computer, and through the tunnel of another agent.
 
     python -m tests.benchmarks.consoles [--rounds 20] [--executes 300]
 
-The agent elsewhere runs on this computer, and reaches the master over TLS on the loopback
-interface: the network adds nothing. Both trials train meanwhile (50 ms per batch, mostly asleep).
+The other agent also runs on this computer, and reaches the master over TLS on the loopback
+interface, so the network adds nothing. Both trials train meanwhile (50 ms per batch, mostly
+asleep).
 
-    attach      a new connection, code, and its result (`rank.execute`)
-    execute     code and its result, on a connection that is open
-    stacks      the stacks of both ranks
+    attach      time for a new connection, code, and its result (`rank.execute`)
+    execute     time for code and its result on an open connection
+    stacks      time for the stacks of both ranks
     output      MB/s of output that a cell prints
 
 Measurements of both kinds take turns. Prints a table and last one JSON line.
@@ -54,7 +55,7 @@ KINDS = ("here", "elsewhere")
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Return how long it takes, in seconds."""
+    """Return the seconds that a call takes."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
@@ -72,7 +73,7 @@ def execute(kernel: BlockingKernelClient) -> None:
 
 
 def print_much(rank: Rank) -> None:
-    """Have the rank print, and receive it."""
+    """Make the rank print much, and receive it."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         rank.execute(
             f"for _ in range({_PRINTED_BYTES // 100_000}): print('x' * 99_999)", timeout=60
@@ -82,7 +83,7 @@ def print_much(rank: Rank) -> None:
 
 
 def reachable(client: Client) -> Experiment:
-    """Submit a trial of two ranks; return it when both can be reached."""
+    """Submit a trial of two ranks; return it when the kernels of both can be reached."""
     experiment = submit(client, slow(0.05, **_LONG))
     wait_until(lambda: experiment.view.trials[0].steps_completed > 3, "it trains")
     for rank in experiment.trials[0].ranks:
@@ -116,7 +117,7 @@ def measure(rounds: int, executes: int) -> dict[str, dict[str, list[float]]]:
         node.start()
         stack.callback(node.end)
         node.wait_until_connected(client)
-        elsewhere = reachable(client)  # the slots here are taken
+        elsewhere = reachable(client)  # on the other agent, as the slots here are taken
         trials = {"here": here.trials[0], "elsewhere": elsewhere.trials[0]}
         ranks = {kind: trial.ranks[1] for kind, trial in trials.items()}
         if [rank.view.is_remote for rank in ranks.values()] != [False, True]:

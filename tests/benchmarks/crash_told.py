@@ -1,9 +1,9 @@
-"""How long after a crash its user is told, for each kind of tests/e2e/crash_kinds.py.
+"""The time from a crash until a client sees it, for each kind of tests/e2e/crash_kinds.py.
 
     python -m tests.benchmarks.crash_told [--match TEXT]
 
-One trial after the other crashes, in a master of its own. The time is from the last line before
-the crash, which touches a file, until a client that asks every 20 ms sees the failure or the
+Trials crash one after the other, under a separate master. The time is from the last line before
+the crash, which creates a file, until a client that polls every 20 ms sees the failure or the
 notice. The last line is JSON: number of kinds, median and longest time, those over 2 s.
 """
 
@@ -30,11 +30,11 @@ KEYS = {"kinds", "median_s", "longest_s", "over_2_s", "load"}  # of the last lin
 
 LIMIT_S = 2.0
 PATIENCE_S = 120.0
-_NO_CALLS = ("globals",)  # what runs when the cell does, long before the crash
+_NO_CALLS = ("globals",)  # this code runs with the cell, long before the crash
 
 
 def told_after_s(client: Client, kind: Crash, mark: Path) -> float:
-    """Return how long after its crash a kind was told; `mark` is a file that does not exist."""
+    """Return the seconds from the crash until it is shown; the file `mark` must not exist."""
     touch = f"open({str(mark)!r}, 'w').close()"
     code = {
         place: lines if place in _NO_CALLS else f"{touch}\n{lines.strip()}"
@@ -54,7 +54,7 @@ def told_after_s(client: Client, kind: Crash, mark: Path) -> float:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure all kinds that are told, print a table and a line of JSON."""
+    """Measure all kinds of crash that are shown; print a table and a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--match", default="", help="only kinds with this text in their names")
     options = parser.parse_args(arguments(QUICK, words))

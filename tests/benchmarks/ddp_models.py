@@ -1,4 +1,4 @@
-"""Two models of well-known sizes, written out, to measure what their gradients cost.
+"""Two models of well-known sizes, to measure the cost of exchanging their gradients.
 
 ResNet-50 (He et al., 2016; v1.5: the stride is in the 3x3 convolution) has 25,557,032 parameters
 in 161 tensors; GPT-2 small (Radford et al., 2019), whose output is tied to its input, has
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions beside a shortcut."""
+    """1x1, 3x3 and 1x1 convolutions, with a shortcut."""
 
     def __init__(self, inward: int, width: int, stride: int) -> None:
         super().__init__()
@@ -70,13 +70,13 @@ class ResNet(nn.Module):
         self.head = nn.Linear(inward, 1000)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the loss of classes that are all 0."""
+        """Return the loss if all classes are 0."""
         scores = self.head(self.blocks(self.stem(images)).mean((2, 3)))
         return functional.cross_entropy(scores, torch.zeros_like(scores[:, 0], dtype=torch.long))
 
 
 class Block(nn.Module):
-    """Causal self-attention, then a network of two layers; norms before, shortcuts beside."""
+    """Causal self-attention, then a two-layer network, each after a norm and with a shortcut."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What several ranks cost: the exchange of gradients, and whole steps, against plain torch.
+"""The cost of several ranks: the exchange of gradients, and whole steps, against plain torch.
 
     python -m tests.benchmarks.ddp_scaling [--quick] [--ranks N] [--share-device]
 
@@ -15,8 +15,8 @@ All contenders live in the same processes and take turns, round after round. A r
 over the rounds of own time to the time of `hand` in the same round: below 1 is faster.
 
 Ranks are one for each CUDA device, else 2 on the CPU. `--share-device` puts all on one device:
-NCCL refuses that unless ranks believe to be on different computers, so they then talk over the
-loopback network, and what is measured is software, not a link.
+NCCL refuses that unless ranks seem to be on different computers, so they use the loopback network,
+and the software is measured, not a link.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ KINDS: dict[str, ParallelOptions] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is measured."""
+    """The amount of measurements."""
 
     message_kb: tuple[int, ...]
     messages: int
@@ -70,19 +70,19 @@ QUICK = Size(message_kb=(64, 1024), messages=3, rounds=3, steps=2, warm_up=12)
 
 
 class OneParameter(nn.Module):
-    """Nothing but a gradient."""
+    """A model with a single parameter, to measure the exchange of its gradient."""
 
     def __init__(self, numbers: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(numbers))
 
     def forward(self) -> torch.Tensor:
-        """Return a loss that depends on all of it."""
+        """Return a loss that depends on the whole parameter."""
         return self.weight.sum()
 
 
 class Rank:
-    """One rank: measures with the others, in step."""
+    """One rank, which measures together with the others."""
 
     def __init__(self, size: Size, device: torch.device) -> None:
         self.size = size
@@ -98,7 +98,7 @@ class Rank:
         )
 
     def measure(self, contenders: dict[str, Callable[[], None]]) -> dict[str, list[float]]:
-        """Return each one's times in seconds, by round; the slowest rank's count."""
+        """Return the times of each contender in seconds, by round: those of the slowest rank."""
         times: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(self.size.rounds):
             for name, run in contenders.items():
@@ -149,7 +149,7 @@ class Rank:
     def measure_steps(
         self, make: Callable[[], nn.Module], batch: torch.Tensor
     ) -> dict[str, float]:
-        """Return records per second of all ranks, and ratios to the loop written by hand."""
+        """Return the records per second of all ranks, and ratios to the loop written by hand."""
         wrapped = {"hand": self._by_hand(make())}
         for name, options in KINDS.items():
             model = make().to(self.device)
@@ -197,7 +197,7 @@ def _ratios(times: dict[str, list[float]], reference: str) -> dict[str, float]:
 
 
 def run_rank(store: str, rank: int, ranks: int, *, quick: bool, share_device: bool) -> None:
-    """Measure with the other ranks; the chief prints what was found as JSON."""
+    """Measure with the other ranks; the chief prints the results as JSON."""
     use_cuda = torch.cuda.is_available()
     device = torch.device(f"cuda:{0 if share_device else rank}" if use_cuda else "cpu")
     if use_cuda:
@@ -228,7 +228,7 @@ def run_rank(store: str, rank: int, ranks: int, *, quick: bool, share_device: bo
 
 
 def run_ranks(ranks: int, *, quick: bool, share_device: bool) -> dict[str, Any]:
-    """Run all ranks and return what they found; if one fails, end the others."""
+    """Run all ranks and return the results; if one fails, end the others."""
     with tempfile.TemporaryDirectory() as folder:
         argv = [sys.executable, "-m", "tests.benchmarks.ddp_scaling", "--ranks", str(ranks)]
         argv += ["--store", f"{folder}/store"]
@@ -256,7 +256,7 @@ def run_ranks(ranks: int, *, quick: bool, share_device: bool) -> dict[str, Any]:
 
 
 def print_tables(found: dict[str, Any]) -> None:
-    """Print what a reader wants to see."""
+    """Print the tables."""
     shared = ", sharing it" if found["share_device"] else ""
     print(f"{found['ranks']} ranks on {found['device']}{shared}, torch {found['torch']}\n")
     print("all-reduce, bus bandwidth   plain GB/s   hand GB/s   ours GB/s   ours/hand   fp16/hand")

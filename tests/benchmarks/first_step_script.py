@@ -1,4 +1,4 @@
-"""The rival's script: what one writes for torchrun to take a first step of a DDP model."""
+"""The rival's script: the first step of a DDP model under torchrun."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ loss.backward()
 optimizer.step()
 if dist.get_rank() == 0:
     print(f"first step at {time.time():.6f}", flush=True)
-dist.barrier()  # else rank 0 may take the store away while rank 1 still says goodbye
+dist.barrier()  # otherwise rank 0 may end the store while rank 1 still needs it
 dist.destroy_process_group()

@@ -1,16 +1,16 @@
-"""What is said about stalled gangs, after how long: `python -m tests.benchmarks.hang_doctor`.
+"""Which stalls are diagnosed, after how long: `python -m tests.benchmarks.hang_doctor`.
 
-    --load 10     beside so many busy processes
+    --load 10     with this many busy processes at the same time
     --only NAME   only the kinds whose names contain this
 
-Two ranks with gloo on the CPU. Kinds of stall: the time from the stall until `why()` says what it
-is, or from the stall until the error does, where the ranks fail by themselves. Kinds that only
-look like a stall, for 12 s: nothing may be said. Prints a table and one line of JSON:
+Two ranks with gloo on the CPU. For each kind of stall, the time from the stall until `why()` names
+it is measured; if the ranks fail by themselves, until the error names it. For kinds that only look
+like a stall, for 12 s, nothing may be reported. Prints a table and one line of JSON:
 
-    named         stalls of which the expected sentence was said
+    named         stalls for which the expected sentence was reported
     missed        the others
-    false_alarms  look-alikes of which something was said
-    median_s      of the seconds of those that were named
+    false_alarms  look-alikes for which something was reported
+    median_s      median of the seconds until a stall was named
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from tests.benchmarks.hang_kinds import AT, CELL, LOOK_ALIKES, STALLS, Kind
 from tests.placed_trial import submit_cell
 from tests.processes import DetHome, det_home
 
-_PATIENCE_S = 60.0  # for a stall to be named
+_PATIENCE_S = 60.0  # longest time until a stall is named
 _LOOK_ALIKE_S = 12.0
 _POLL_S = 0.1
 
 
 class Said(NamedTuple):
-    """What was said about a kind, and after how long; "" and None: nothing."""
+    """The report on a kind, and after how many seconds; "" and None: no report."""
 
     sentence: str
     after_s: float | None
 
 
 def submit(client: Client, kind: Kind, **config: object) -> Experiment:
-    """Submit the trial of a kind, as the cell 12 of a notebook."""
+    """Submit the trial of a kind, as if it was defined in cell 12 of a notebook."""
     document = {
         "name": kind.name,
         "hyperparameters": {"global_batch_size": 16},
@@ -67,7 +67,7 @@ def submit(client: Client, kind: Kind, **config: object) -> Experiment:
 
 
 def watch(experiment: Experiment, kind: Kind) -> Said:
-    """Return what is said of a stall, or of a look-alike until it has gone on."""
+    """Return the report on a stall, or on a look-alike until its trial has continued."""
     stalled_at, is_stall = None, bool(kind.words)
     began, last = time.monotonic(), ""
     while time.monotonic() - began < _PATIENCE_S + 60:
@@ -98,7 +98,7 @@ def _has_begun(run: AllocationView, experiment: Experiment, kind: Kind) -> bool:
 
 
 def _has_reached(run_id: str, experiment: Experiment) -> bool:
-    """Return whether a rank is in the batch AT, by the control page."""
+    """Return whether a rank has reached the batch AT, according to the control page."""
     from det_jupyter.contract.host.rundir import run_dir
     from det_jupyter.contract.run.control_page import ControlPage
 
@@ -113,7 +113,7 @@ def _has_reached(run_id: str, experiment: Experiment) -> bool:
 
 
 def freeze(experiment: Experiment, kind: Kind, home: DetHome) -> None:
-    """Stop processes for 12 s: the ranks, or the agent and what is below it."""
+    """Stop processes for 12 s: the ranks, or the agent and its descendants."""
     run = _await_batch(experiment)
     pids = [rank.pid for rank in run.ranks]
     if kind.freezes == "all":
@@ -139,7 +139,7 @@ def _await_batch(experiment: Experiment) -> AllocationView:
 
 
 def measure(client: Client, kind: Kind, home: DetHome) -> Said:
-    """Run the trial of a kind, and return what was said."""
+    """Run the trial of a kind, and return the report."""
     experiment = submit(client, kind)
     try:
         if kind.freezes:
@@ -168,7 +168,7 @@ def _await_end(experiment: Experiment, patience_s: float = 30.0) -> None:
 
 @contextmanager
 def load(number: int) -> Iterator[None]:
-    """Run busy processes beside."""
+    """Run busy processes during the block."""
     busy = "while True: sum(range(1000))"
     processes = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(number)]
     try:

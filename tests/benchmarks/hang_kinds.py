@@ -1,4 +1,4 @@
-"""The kinds of stall, and of what only looks like one, for hang_doctor.py: as trials' source."""
+"""The kinds of stall, and of look-alikes, for hang_doctor.py: source code of trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from det_jupyter.agent.hangs.looking import spy
 from tests.placed_trial import placed
 
-AT = 30  # the batch in which it happens
+AT = 30  # the batch in which the stall happens
 CELL = "<ipython-input-12-hang>"  # the file of the cell, as IPython names it
 
 _GLOBALS = """
@@ -39,20 +39,20 @@ def make_model(context):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of stall, or of what looks like one.
+    """A kind of stall, or of a look-alike.
 
     Args:
         act: Code of `train_batch`, run by rank 1 in batch AT.
-        by: The rank that runs it; None: both.
+        by: The rank that runs the code; None: both.
         item: Code of the data set's `__getitem__`.
         workers: Processes of each data loader.
         places: Code at other places of tests/placed_trial.py.
-        words: What has to be said, all of it; (): nothing may be said.
-        entrypoint: The class, or the function.
-        lasts_s: A stall that ends after so long, and must not have been disturbed.
-        is_at_start: Whether it happens before batch AT.
+        words: Words that the report must contain; (): there must be no report.
+        entrypoint: The class or function to submit.
+        lasts_s: Seconds after which the stall ends by itself; the trial must not be disturbed.
+        is_at_start: Whether the stall happens before batch AT.
         cell: Code that the benchmark runs in the kernel of rank 1.
-        freezes: What the benchmark stops for 12 s: "gang", or "all" with the agent.
+        freezes: The processes that the benchmark stops for 12 s: "gang", or "all" with the agent.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Kind:
 
     @property
     def source(self) -> str:
-        """The cell."""
+        """The source of the cell."""
         code = {
             "globals": _GLOBALS.format(at=AT),
             "each batch": "time.sleep(0.02)",
@@ -90,7 +90,7 @@ _IN_WORKER = "if self.rank == 1 and self.num == 300:\n "
 
 
 def _held(call: str) -> str:
-    """Return where C code is said to hold the GIL: without py-spy its line is not known."""
+    """Return the report on C code that holds the GIL: without py-spy its line is not known."""
     return f"rank 1 has been in `{call}` (cell 12, line " if _HAS_PY_SPY else "in C code"
 
 
@@ -142,7 +142,8 @@ STALLS = [
     ),
     Kind(
         name="extra collective",
-        act="dist.all_reduce(torch.ones(5))",  # not as long as the gradients, which are 3 numbers
+        # Another size than the gradients, which are 3 numbers.
+        act="dist.all_reduce(torch.ones(5))",
         words=("rank 1 entered all_reduce [5] float32 where rank 0 entered another collective",),
     ),
     Kind(
@@ -237,7 +238,7 @@ STALLS = [
     ),
 ]
 
-_S = 12  # seconds that each of these takes
+_S = 12  # seconds that each look-alike takes
 _PYTHON = "[sys.executable, '-c', {!r}]"
 _SERVES = (
     "import socket,sys,time\n"
@@ -282,7 +283,7 @@ _WRITES = (
     "[(f.seek(0), f.write(bytes(1 << 20)), f.flush(), os.fsync(f.fileno())) "
     "for _ in iter(lambda: time.time() < end, False)]"
 )
-# The compiler is C code that holds the GIL.
+# Python's own compiler is C code that holds the GIL.
 _COMPILES_HERE = (
     f"end = time.time() + {_S}\nwhile time.time() < end:\n"
     " compile('x = [i + 1 for i in range(9)]\\n' * 60000, 'cell', 'exec')"

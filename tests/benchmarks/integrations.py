@@ -1,13 +1,13 @@
-"""What the callbacks for trainers of other libraries cost per step, against none.
+"""The cost per step of the callbacks for trainers of other libraries.
 
     python -m tests.benchmarks.integrations [--quick] [--libraries lightning,keras]
 
-In one training of each library the callback, and the logger that it adds, are taken away and put
-back every 100 steps; one core. What counts is the median of the differences of neighbours, in
+In one training of each library on one core, the callback and the logger that it adds are removed
+and added again every 100 steps. The result is the median of the differences of neighbours, in
 processor time of all threads, and its share of a step of 5 ms. Reports are written to a file, as
-in an experiment. Not counted: what is done once per epoch or training, and checkpoints. On a
-machine that others use too, look at the difference of the least times: what others take only ever
-adds. The last line is JSON.
+in an experiment. Work that is done once per epoch or training, and checkpoints, are not counted.
+On a shared machine, use the difference of the least times, as other programs can only increase
+times. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Turns:
     """Times blocks of steps, with the callback and without it in turn.
 
     Args:
-        switch: Puts the callback into the trainer, or takes it away.
+        switch: Adds the callback to the trainer, or removes it.
     """
 
     def __init__(self, switch: Callable[[bool], object]) -> None:
         self._switch = switch
         self._is_on = True
         self._began = 0
-        self._blocks: list[int] = []  # nanoseconds: with, without, with ...
+        self._blocks: list[int] = []  # nanoseconds of blocks: with the callback, without, with ...
 
     def begin_step(self, index: int) -> None:
         if index % BLOCK:
@@ -83,7 +83,7 @@ def data(num_steps: int) -> DataLoader[Any]:
 
 
 def train_lightning(num_steps: int) -> Turns:
-    """Lightning logs and reports the loss every 50 steps, its default."""
+    """Train with Lightning, which logs and reports the loss every 50 steps, its default."""
     import lightning.pytorch as L
 
     from det_jupyter.integrations.lightning import DetCallback, DetLogger
@@ -127,8 +127,9 @@ def train_lightning(num_steps: int) -> Turns:
 
 
 def train_keras(num_steps: int) -> Turns:
-    """Keras averages the loss, which is reported every 100 batches, the callback's default."""
-    from det_jupyter.integrations.keras import DetCallback  # before keras: it chooses torch
+    """Train with Keras: the average loss is reported every 100 batches, the callback's default."""
+    # Before keras, as it selects torch as the backend.
+    from det_jupyter.integrations.keras import DetCallback
 
     import keras  # isort: skip
 
@@ -151,7 +152,7 @@ def train_keras(num_steps: int) -> Turns:
 
 
 def train_transformers(num_steps: int) -> Turns:
-    """The Trainer logs the loss every 50 steps, and saves at the end."""
+    """Train with transformers' Trainer: it logs the loss every 50 steps, and saves at the end."""
     from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     from det_jupyter.integrations.transformers import DetCallback
@@ -209,7 +210,7 @@ def main() -> None:
     names = options.libraries.split(",") if options.libraries else installed
     num_blocks = 10 if options.quick else 80
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # of the libraries
+    warnings.simplefilter("ignore")  # warnings of the libraries
     found = {}
     with TemporaryDirectory() as folder:
         sink = Journal(Path(folder) / "journal")

@@ -1,11 +1,11 @@
-"""JupyterLab's extension: how soon it is there, how smoothly it follows, and what it costs others.
+"""JupyterLab's extension: time to its first paint, smoothness of updates, and costs for others.
 
     python -m tests.benchmarks.lab            a table, and one line of JSON
     python -m tests.benchmarks.lab --experiments 100 --seconds 4
 
-Everything is real but the training: a master with 1,000 experiments that have ended, of 10 trials
-each, and some that run; JupyterLab; Chromium without a window, on the same computer. The agent is
-a stand-in with eight GPUs that it samples ten times a second.
+Everything is real except the training: a master with 1,000 ended experiments of 10 trials each,
+and some running ones; JupyterLab; headless Chromium on the same computer. The agent is a stand-in
+with eight GPUs that it samples ten times a second.
 
     first paint   from JupyterLab being ready (`app.restored`) to the frame after the first rows
                   of experiments are in the page; its layout has the sidebar open
@@ -50,7 +50,7 @@ from tests.processes import wait_until
 NUM_EXPERIMENTS, TRIALS_EACH = 1000, 10
 NUM_TABS, UPDATES_HZ, RELOADS, BLOCKS = 5, 100, 5, 4
 
-# Before the page's own scripts: notes when things happen, what frames cost, and what comes.
+# Runs before the page's own scripts: records moments, the durations of frames, and received data.
 NOTES = """
 window.noted = { frames: [], work_ms: [], frames_in: 0, bytes: 0 };
 const look = () => {
@@ -102,7 +102,7 @@ FORGET = """() => {
   Object.assign(window.noted, { frames: [], work_ms: [], frames_in: 0, bytes: 0 });
 }"""
 
-# Patches as the reader would send them if it did not put any together: of five experiments each.
+# Patches as the reader would send them if it did not join any: of five experiments each.
 MAKE_UP = """perSecond => {
   const { noted } = window;
   const { id, data } = noted.list;
@@ -126,7 +126,7 @@ MAKE_UP = """perSecond => {
 
 
 def main() -> None:
-    """Measure, and print."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--experiments", type=int, default=NUM_EXPERIMENTS)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
@@ -170,7 +170,7 @@ def running(home: Path, notebooks: Path) -> Iterator[tuple[Client, Lab, BusyAgen
 
 
 def begin(client: Client, agent: BusyAgent) -> int:
-    """Have four searches train on two GPUs each, and two wait; return the number of one."""
+    """Start four searches on two GPUs each, and two that wait; return the number of one."""
     created = [client.create(make_request(**search(f"running {i}", 8, 2))).id for i in range(6)]
     agent.report(UPDATES_HZ)
 
@@ -184,7 +184,7 @@ def begin(client: Client, agent: BusyAgent) -> int:
 
 
 def first_paint(page: Page, lab: Lab) -> dict[str, float]:
-    """Return how long after JupyterLab is ready the sidebar has its rows."""
+    """Return the milliseconds from when JupyterLab is ready until the sidebar has its rows."""
     page.add_init_script(NOTES)
     ui = LabPage(page)
     ui.open(lab.url("benchmark"))
@@ -207,7 +207,7 @@ def first_paint(page: Page, lab: Lab) -> dict[str, float]:
 
 
 def updates(page: Page, agent: BusyAgent, experiment_id: int, seconds: float) -> dict[str, float]:
-    """Return how smoothly the page goes on at 100 updates a second."""
+    """Return how smoothly the page is updated at 100 updates a second."""
     idle = frames(page, "idle", seconds / 2)
     agent.report(UPDATES_HZ)
     page.wait_for_timeout(2000)
@@ -239,7 +239,7 @@ def frames(page: Page, what: str, seconds: float) -> dict[str, float]:
 
 
 def latency(lab: Lab, experiment_id: int, seconds: float) -> dict[str, float]:
-    """Return what five tabs add to the latency of the Jupyter server."""
+    """Return the latency of the Jupyter server, without and with five tabs."""
     without: list[float] = []
     with_tabs: list[float] = []
     num_patches = 0
@@ -250,7 +250,7 @@ def latency(lab: Lab, experiment_id: int, seconds: float) -> dict[str, float]:
             before = tabs.count()
             with_tabs += asked(lab, seconds)
             num_patches += tabs.count() - before
-        time.sleep(1.0)  # until the server has noticed
+        time.sleep(1.0)  # until the server has noticed the closed sockets
     found = {"patches/s of all tabs": num_patches / BLOCKS / seconds}
     for percent in (50, 99):
         alone, beside = percentile(without, percent), percentile(with_tabs, percent)
@@ -263,7 +263,7 @@ def latency(lab: Lab, experiment_id: int, seconds: float) -> dict[str, float]:
 
 
 def asked(lab: Lab, seconds: float) -> list[float]:
-    """Return how many milliseconds answers took, for so long."""
+    """Send requests for this time; return the milliseconds of each answer."""
     address = urlsplit(lab.root)
     server = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=30)
     headers = {"Authorization": f"token {lab.token}"}

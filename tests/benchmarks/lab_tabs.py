@@ -1,6 +1,6 @@
-"""Stand-ins for the browser's tabs: sockets that follow what an open tab follows.
+"""Stand-ins for the browser's tabs: sockets that follow the documents of an open tab.
 
-They are in a process of their own, which takes in what comes and acknowledges it, as pages do.
+They are in a separate process, which receives frames and acknowledges them, as pages do.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ USAGE_PERIOD_S = 0.1  # so that the tabs get each sample of the GPUs
 
 
 class Tabs:
-    """A process with sockets.
+    """A process with the sockets of tabs.
 
     Args:
-        address: Of the socket, token included.
-        number: Of sockets.
-        experiment_id: That all of them show.
+        address: The address of the socket, including the token.
+        number: The number of sockets.
+        experiment_id: The experiment that all of them show.
     """
 
     def __init__(self, address: str, number: int, experiment_id: int) -> None:
@@ -37,7 +37,7 @@ class Tabs:
         )
 
     def count(self) -> int:
-        """Return how many patches they have got."""
+        """Return how many patches the tabs have received."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
@@ -45,14 +45,14 @@ class Tabs:
         return int(self._process.stdout.readline())
 
     def end(self) -> None:
-        """Close them."""
+        """Close the sockets."""
         self._process.kill()
         self._process.communicate()
 
 
 @contextmanager
 def open_tabs(root: str, token: str, number: int, experiment_id: int) -> Iterator[Tabs]:
-    """Open so many sockets."""
+    """Open this number of tabs."""
     address = f"{root.replace('http', 'ws', 1)}det-jupyter/socket?token={token}"
     tabs = Tabs(address, number, experiment_id)
     try:
@@ -62,7 +62,7 @@ def open_tabs(root: str, token: str, number: int, experiment_id: int) -> Iterato
 
 
 def main() -> None:
-    """Follow, and answer each line with the number of patches."""
+    """Follow the documents, and answer each line of stdin with the number of patches."""
     address, number, experiment_id = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     patches = [0]
 
@@ -100,7 +100,7 @@ async def _follow(address: str, experiment_id: int, patches: list[int]) -> None:
 
 
 def header(frame: bytes) -> bytes:
-    """Return the JSON of a frame with columns."""
+    """Return the JSON part of a frame that has columns."""
     (length,) = struct.unpack_from("<I", frame)
     return frame[4 : 4 + length]
 

@@ -1,8 +1,8 @@
-"""What the benchmark of JupyterLab's extension is about: many experiments, and eight busy GPUs.
+"""The data for the benchmark of JupyterLab's extension: many experiments, and eight busy GPUs.
 
-history        a database with experiments that have ended, as a master would have left it
+history        a database with ended experiments, as a master would have written it
 BusyAgent      a process that stands in for an agent: it has 8 GPUs, which it samples ten times
-               a second, and reports validations of the trials on them, as many as are wanted
+               a second, and reports validations of the trials on them at a given rate
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def search(name: str, trials: int, at_once: int, **changes: Any) -> dict[str, An
 
 
 def add_history(database: Path, num_experiments: int, trials_each: int) -> None:
-    """Write a database with so many experiments that have ended."""
+    """Write a database with this many ended experiments."""
     database.parent.mkdir(parents=True, exist_ok=True)
     bench, drawn = Bench(database), random.Random(1)
     registration = make_registration("first", slots=SLOTS)
@@ -128,7 +128,7 @@ class BusyAgent:
         self._tell(info.model_dump_json())
 
     def report(self, per_s: float) -> None:
-        """Report so many validations a second from now on, of all trials together."""
+        """Report this many validations a second from now on, over all trials."""
         self._tell(str(per_s))
 
     def _tell(self, line: str) -> None:
@@ -137,7 +137,7 @@ class BusyAgent:
         self._process.stdin.flush()
 
     def end(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.communicate()
 
@@ -153,7 +153,7 @@ def busy_agent(info: MasterInfo) -> Iterator[BusyAgent]:
 
 
 class _Run:
-    """The only rank of a run, as its journal has it."""
+    """The only rank of a run, with the position in its journal."""
 
     def __init__(self, name: str) -> None:
         self.name, self.steps, self._offset = name, 0, 0
@@ -182,7 +182,7 @@ def _be_busy() -> None:
     drawn, due, tick = random.Random(2), 0.0, time.monotonic()
     while True:
         agent.report(SystemSampled(samples=[_sample(drawn)]), *_started(agent, runs))
-        # Validations are reported one by one, so that the master has them one by one.
+        # Validations are reported one by one, so that they reach the master one by one.
         due = min(due + wanted[0] / SAMPLES_HZ, wanted[0])
         while runs and due >= 1:
             due -= 1
@@ -192,7 +192,7 @@ def _be_busy() -> None:
 
 
 def _started(agent: FakeAgent, runs: list[_Run]) -> list[AgentReport]:
-    """Begin the runs that the master wants; return what is to be reported of them."""
+    """Begin the runs that the master has commanded; return the reports about them."""
     reports: list[AgentReport] = []
     while not agent.commands.empty():
         command = agent.next_command()

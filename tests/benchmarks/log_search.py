@@ -1,4 +1,4 @@
-"""How long the master takes for the last lines that fit, of a million.
+"""The time in which the master finds the last matching lines, of a million.
 
     python -m tests.benchmarks.log_search [--lines 1000000]
 
@@ -24,7 +24,7 @@ KEYS = {"us_a_line", "ms"}  # of the last line
 
 NUM_RANKS = 8
 _CHUNK = 1000
-_RARE, _OFTEN = 100_000, 100  # every so many lines have a warning, or an error
+_RARE, _OFTEN = 100_000, 100  # every this many lines there is a warning, or an error
 
 QUERIES = {
     "the last 100": LogQuery(tail=100),
@@ -56,7 +56,8 @@ def main() -> None:
         per_line_us = (time.perf_counter() - started) / num_lines * 1e6
         print(f"{'storing':24} {per_line_us:8.1f} µs a line, its level recognised")
         for name, query in (QUERIES | {"nothing new": LogQuery(after=num_lines)}).items():
-            read_page(path, [1], query, is_over=False)  # a regular expression is checked once
+            # Warms up the check of a regular expression.
+            read_page(path, [1], query, is_over=False)
             started = time.perf_counter()
             page = read_page(path, [1], query, is_over=False)
             took_ms = (time.perf_counter() - started) * 1e3

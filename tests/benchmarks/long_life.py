@@ -1,13 +1,13 @@
-"""What a master needs after 10,000 trials: memory, descriptors, threads, database, restart.
+"""The resources of a master after 10,000 trials: memory, descriptors, threads, database, restart.
 
     python -m tests.benchmarks.long_life [--trials 10000] [--slots 16] [--of 50] [--growth]
 
-A real master in a home of its own, and an agent without ranks, which reports over HTTP what ranks
-of short trials report: their start, 100 batches with timings, 20 printed lines, samples of the
-computer, a validation, a checkpoint and their end. Trials belong to random searches of `--of`
-trials each, submitted one after the other. At each mark a copy of the database is opened by a
-second master: after a crash (events are replayed) and after a proper end (from the snapshot).
-Prints a table and one JSON line.
+A real master in a home of its own, and an agent without ranks, which sends over HTTP the reports
+of short trials: start, 100 batches with timings, 20 printed lines, samples of the computer, a
+validation, a checkpoint and the end. Trials belong to random searches of `--of` trials each,
+submitted one after the other. At each mark a second master opens a copy of the database: as after
+a crash (events are replayed) and as after a proper end (from the snapshot). Prints a table and one
+JSON line.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ KEYS = {"benchmark", "cpus", "results"}  # of the last line
 
 _MIB = 1024 * 1024
 _MARKS = (0, 0.25, 0.5, 0.75, 1)
-_IDLE_S = 2.0  # before a measurement, so that nothing is under way
+_IDLE_S = 2.0  # pause before a measurement, so that no work is under way
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def measure(trials: int, slots: int, of: int) -> list[dict[str, Any]]:
-    """Return what the master needs at each mark."""
+    """Return the master's resources at each mark."""
     with (
         tempfile.TemporaryDirectory(prefix="det-life-") as folder,
         master_process(Path(folder) / "home") as master,
@@ -125,7 +125,7 @@ def _submit(http: Any, num: int) -> None:
 
 
 def _live(agent: FakeAgent, num: int, home: Path) -> None:
-    """Be the ranks of the next `num` trials."""
+    """Send the reports of the ranks of the next `num` trials."""
     done = 0
     while done < num:
         command = agent.next_command()
@@ -218,7 +218,7 @@ def _started_in(master: MasterProcess) -> float:
 
 
 def _copy(database: Path, home: Path) -> None:
-    """Copy a database in use as it is committed."""
+    """Copy a database that is in use, in its committed state."""
     (home / "data").mkdir(parents=True, mode=0o700)
     home.chmod(0o700)
     with (

@@ -1,10 +1,10 @@
-"""How long it takes to list many experiments, and to take out the metrics of many trials.
+"""The time to list many experiments, and to get the metrics of many trials.
 
     python -m tests.benchmarks.looking_back [--experiments 10000] [--trials 100]
 
 The lists are of 10,000 experiments, the metrics of 100 trials with 1,000 reports of 5 metrics. The
-master's part (the query, the JSON) and the client's part (reading it) are counted, the loopback
-connection is not. The last line is JSON.
+master's part (query and JSON) and the client's part (parsing) are counted; the loopback connection
+is not. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CURVES = TypeAdapter(list[Curve])
 
 
 def seconds(act: Callable[[], object], repeats: int = 5) -> float:
-    """Return the median duration."""
+    """Return the median duration of several calls."""
     taken = []
     for _ in range(repeats):
         started = time.perf_counter()
@@ -56,7 +56,7 @@ def seconds(act: Callable[[], object], repeats: int = 5) -> float:
 
 
 def add_experiments(service: Service, num: int) -> None:
-    """Give the master that many experiments, each over and with one trial."""
+    """Add this many experiments to the master, each of them over and with one trial."""
     state = service.machine.state
     for number in range(1, num + 1):
         config = make_config(f"digits {number}", labels=[f"week {number % 50}"])
@@ -73,7 +73,7 @@ def add_experiments(service: Service, num: int) -> None:
 
 
 def measure_lists(service: Service, num: int) -> dict[str, float]:
-    """Print how long lists take; return the milliseconds."""
+    """Print the times of lists; return them in milliseconds."""
     taken_ms = {}
 
     def found(**query: object) -> None:
@@ -96,7 +96,7 @@ def measure_lists(service: Service, num: int) -> dict[str, float]:
 
 
 def measure_metrics(store: Store, trials: int) -> float:
-    """Print how long it takes to have all metrics as a DataFrame; return the seconds."""
+    """Print the time to get all metrics as a DataFrame; return the seconds."""
     with store.transaction():
         for trial_id in range(1, trials + 1):
             for step in range(1, REPORTS + 1):

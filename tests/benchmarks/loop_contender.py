@@ -1,12 +1,13 @@
-"""One contender of loop_overhead.py, in a process of its own, always beside its bare loop.
+"""Runs one contender of loop_overhead.py and its bare loop in a process of their own.
 
     python -m tests.benchmarks.loop_contender NAME
 
-Reads `STEP BATCHES` line by line, trains bare and as the contender does, in turn first, and writes
-what a batch cost in both (wall and processor time) as one line of JSON. Two processes never run
-equally fast, by some per cent: so only what ran in the same one is compared.
+It reads lines `STEP BATCHES`. For each it trains with the bare loop and with the contender, which
+take turns at being first, and writes the cost of a batch in both (wall and processor time) as one
+line of JSON. The speeds of two processes always differ by some per cent, so only results of the
+same process are compared.
 
-torch is loaded only if the contender is installed. What trains is in loop_pairs.py.
+torch is loaded only if the contender is installed. The training loops are in loop_pairs.py.
 """
 
 from __future__ import annotations
@@ -27,22 +28,23 @@ OURS = (
     "ours_ddp",
     "ours_check",
 )
-RIVALS = {  # by their packages
+RIVALS = {  # by contender: the package that it needs
     "accelerate": "accelerate",
     "lightning": "lightning",
     "determined": "determined",
     "determined_tensorboard": "determined",
 }
-PROFILED = ("raw_rows", "timings_ddp")  # against ours without timings
+# Contenders that are compared with our loop without timings.
+PROFILED = ("raw_rows", "timings_ddp")
 TWO_RANKS = ("ours_ddp", "ours_check", "timings_ddp")
-RANK_VARIABLE = "DET_BENCH_RANK"  # of the second process of two
+RANK_VARIABLE = "DET_BENCH_RANK"  # set in the second of two ranks
 
 
 class Cost(NamedTuple):
-    """Microseconds of a batch: the clock's, and those of this process's processor time.
+    """Microseconds per batch: wall time, and processor time of this process.
 
-    On a machine that others use too only the latter can be compared. It leaves out waiting, for
-    other ranks as well.
+    On a shared machine only processor time can be compared. It does not include waiting, for
+    example for other ranks.
     """
 
     wall: float
@@ -52,7 +54,7 @@ class Cost(NamedTuple):
 def main() -> None:
     name = sys.argv[1]
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what contenders print is no answer
+    os.dup2(2, 1)  # so that the output of contenders is not taken for an answer
 
     def tell(answer: dict[str, Any]) -> None:
         if RANK_VARIABLE not in os.environ:

@@ -61,11 +61,11 @@ class Trial(PyTorchTrial):
 def open_ours(
     profiling: bool | None = None, *, dataset: Any = None, check_ranks: str = "report"
 ) -> Contender:
-    """Return what trains with our loop, on this process's rank.
+    """Return a contender that trains with our loop, on this process's rank.
 
     Args:
         profiling: `profiling.enabled`.
-        dataset: What is trained on, instead of tensors.
+        dataset: The dataset to train on, instead of tensors.
         check_ranks: `optimizations.check_ranks`.
     """
     distributed = _distributed()

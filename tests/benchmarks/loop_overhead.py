@@ -1,21 +1,21 @@
-"""What the training loop costs per batch, against bare PyTorch loops over the same data.
+"""The cost of the training loop per batch, against bare PyTorch loops over the same data.
 
     python -m tests.benchmarks.loop_overhead [--quick] [--rivals FOLDER]
 
-One CPU thread for each rank; a tiny step, where the loop is what one sees, and one of about 5 ms.
-Contenders take turns, round after round; what counts is the median of the ratios to the bare loop
-that ran in the same process just before or after (loop_contender.py), and of the differences to it
-in microseconds a batch (keys with `us_`). Each is given twice: of the wall's time, and of the
-processes' own (keys with `_cpu`), which is the one to look at on a machine that others use too,
-though not for two ranks, which wait for each other.
+One CPU thread for each rank; a tiny step, in which the loop dominates, and one of about 5 ms.
+Contenders take turns, round after round. The results are the median ratio to the bare loop that
+ran in the same process just before or after (loop_contender.py), and the median difference to it
+in microseconds a batch (keys with `us_`). Each is given in wall time and in processor time (keys
+with `_cpu`). On a shared machine use processor time, but not for two ranks, which wait for each
+other.
 
-The bare loop has torch's DataLoader, of the same TensorDataset. Ours picks the rows of such a
-dataset at once, which saves more than the whole loop costs; "with our data" therefore gives the
-bare loop rows that are picked likewise, and "a Dataset class" takes that way out from both.
+The bare loop has torch's DataLoader, of the same TensorDataset. Our loader selects the rows of
+such a dataset at once, which saves more than the whole loop costs. So in "with our data" the bare
+loop gets rows that are selected in the same way, and in "a Dataset class" neither can do so.
 
 Rivals that are not installed are left out. `--rivals` measures them in an environment in that
-folder, and makes it if it is not there: Determined's pins do not agree with ours. The last line is
-JSON.
+folder, which is created if it does not exist: Determined's pins conflict with ours. The last line
+is JSON.
 """
 
 from __future__ import annotations
@@ -55,29 +55,31 @@ WORDS = {
 }
 
 
-Size = dict[str, tuple[int, int]]  # of each step: how many batches, how often
-FULL: Size = {"tiny": (300, 11), "5ms": (100, 5)}  # short rounds: a machine's speed changes
+Size = dict[str, tuple[int, int]]  # by step: number of batches, number of rounds
+# Short rounds, because the speed of a machine changes.
+FULL: Size = {"tiny": (300, 11), "5ms": (100, 5)}
 QUICK: Size = {"tiny": (200, 1), "5ms": (100, 1)}
-TINY_ONLY = ("ours_rows", "ours_dataset")  # beginnings: where the step hides what is measured
+# Beginnings of names: with a longer step their effect cannot be seen.
+TINY_ONLY = ("ours_rows", "ours_dataset")
 
 
 @dataclass
 class Process:
-    """A contender's process, and its times by step: pairs of bare and own."""
+    """A contender's process, and its costs by step: pairs of bare and own."""
 
     name: str
     popen: subprocess.Popen[str]
     times: dict[str, list[tuple[Cost, Cost]]] = field(default_factory=dict)
 
     def answer(self) -> dict[str, Any]:
-        """Wait for its next answer; it has none if it failed."""
+        """Return its next answer, empty if it has failed."""
         assert self.popen.stdout is not None
         line = self.popen.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"absent": "it failed, see above"}
         return answer
 
     def measure(self, step: str, batches: int) -> bool:
-        """Have it train once more; return whether it could."""
+        """Measure once more; return whether that was possible."""
         if step != "tiny" and self.name.startswith(TINY_ONLY):
             return True
         assert self.popen.stdin is not None
@@ -92,9 +94,9 @@ class Process:
 
 @contextmanager
 def started(name: str, python: str) -> Iterator[Process]:
-    """Start a contender; ending its input ends it.
+    """Run a contender; it ends when its stdin is closed.
 
-    Its folders are its own: Determined copies the working folder into each checkpoint.
+    It has its own working folder, because Determined copies that into each checkpoint.
     """
     with (
         TemporaryDirectory() as folder,
@@ -111,9 +113,9 @@ def started(name: str, python: str) -> Iterator[Process]:
 
 
 def rivals_python(folder: Path) -> str:
-    """Return the interpreter of the rivals' environment; make it if it is not there.
+    """Return the interpreter of the rivals' environment; create it if it does not exist.
 
-    It sees our packages behind its own, so that all train with the same torch.
+    Our packages are available in it after its own, so that all train with the same torch.
     """
     python = folder / "bin" / "python"
     if not python.exists():
@@ -131,7 +133,7 @@ def measured(size: Size, pythons: dict[str, str]) -> dict[str, float]:
     """Measure contenders in turn, and print the table; return ratios and differences by keys.
 
     Args:
-        size: How much is measured.
+        size: The numbers of batches and rounds.
         pythons: The interpreter of each contender.
     """
     with ExitStack() as on_exit:
@@ -152,7 +154,7 @@ def measured(size: Size, pythons: dict[str, str]) -> dict[str, float]:
 
 
 def is_there(process: Process, answer: dict[str, Any]) -> bool:
-    """Return whether the contender has an answer; say why if it has none."""
+    """Return whether the contender has an answer; if not, print why."""
     if "absent" in answer:
         print(f"{WORDS[process.name]}: left out ({answer['absent']})")
     return "absent" not in answer
@@ -162,7 +164,7 @@ def show(name: str, step: str, costs: list[tuple[Cost, Cost]]) -> dict[str, floa
     """Print two lines of the table, and return their ratios and differences by their keys.
 
     Args:
-        costs: Of a batch, bare and as the contender trains it.
+        costs: Costs of a batch: of the bare loop, and of the contender.
     """
     found = {}
     key = _key(name, step)
@@ -180,7 +182,7 @@ def show(name: str, step: str, costs: list[tuple[Cost, Cost]]) -> dict[str, floa
 
 
 def _key(name: str, step: str) -> str:
-    """What there are aims for has a short name."""
+    """Return the key of a result; results with an aim have a short one."""
     if name == "ours_timings":
         return f"ratio_{step}"
     if name == "ours_ddp":

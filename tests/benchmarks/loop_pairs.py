@@ -1,4 +1,4 @@
-"""What a contender of loop_overhead.py and its bare loop train, each time they are asked."""
+"""The training loops of a contender of loop_overhead.py and of its bare loop."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.benchmarks.loop_steps import (
     make_model,
 )
 
-PLACE_VARIABLE = "DET_BENCH_PLACE"  # the file where the two meet
+PLACE_VARIABLE = "DET_BENCH_PLACE"  # path of the file by which the two ranks find each other
 
 
 def bare_ddp(step: Step, batches: int) -> Cost:
-    """Train bare, on two ranks."""
+    """Train with the bare loop on two ranks."""
     dataset = make_dataset()
     sampler: Any = torch.utils.data.DistributedSampler(dataset, shuffle=True)
     loader = torch.utils.data.DataLoader(dataset, BATCH_SIZE, sampler=sampler)
@@ -43,7 +43,7 @@ def bare_ddp(step: Step, batches: int) -> Cost:
 
 
 def open_contender(name: str) -> tuple[Contender, Contender]:
-    """Return the bare loop and what is measured against it.
+    """Return the bare loop and the contender that is compared with it.
 
     Raises:
         ImportError: The contender is not installed.
@@ -82,7 +82,7 @@ def _bare_over(loader: Any) -> Contender:
 
 @contextmanager
 def two_ranks(name: str) -> Iterator[None]:
-    """Be one of two ranks with a gloo group; the first starts the second, and ends it."""
+    """Run as one of two ranks with a gloo group; the first rank starts and ends the second."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     rank = int(os.environ.get(RANK_VARIABLE, "0"))
     with ExitStack() as on_exit:
@@ -102,7 +102,7 @@ def two_ranks(name: str) -> Iterator[None]:
 
 
 def orders(rank: int) -> Iterator[tuple[str, int]]:
-    """Yield step and number of batches of what is asked; the second rank asks the first."""
+    """Yield step and number of batches of each request; rank 1 gets them from rank 0."""
     while True:
         line = [sys.stdin.readline() if rank == 0 else ""]
         if dist.is_initialized():
@@ -114,7 +114,7 @@ def orders(rank: int) -> Iterator[tuple[str, int]]:
 
 
 def serve(name: str, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Measure what is asked until there is nothing more."""
+    """Measure on request until there are no more requests."""
     rank = int(os.environ.get(RANK_VARIABLE, "0"))
     with ExitStack() as on_exit:
         if name in TWO_RANKS:

@@ -1,6 +1,6 @@
-"""The rivals of loop_overhead.py, each with its metrics logged as its users do; all optional.
+"""The rivals of loop_overhead.py, each with metrics logged as is usual for it; all optional.
 
-Knows nothing of det_jupyter: it runs in an environment of its own where pins do not agree.
+It does not import det_jupyter: it may run in an environment of its own, as pins conflict.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Contender = Callable[[Step, int], Cost]
 
 
 def open_accelerate() -> Contender:
-    """Accelerate: every batch's loss goes to a TensorBoard tracker, as in its examples."""
+    """Return Accelerate: every batch's loss goes to a TensorBoard tracker, as in its examples."""
     from accelerate import Accelerator
 
     def train(step: Step, batches: int) -> Cost:
@@ -62,7 +62,7 @@ def open_accelerate() -> Contender:
 
 
 def open_lightning() -> Contender:
-    """Lightning: `self.log` in every batch, its CSV logger, no progress bar, no checkpoints."""
+    """Return Lightning: `self.log` in every batch, CSV logger, no progress bar, no checkpoints."""
     import lightning
     from lightning.pytorch.loggers import CSVLogger
 
@@ -105,10 +105,11 @@ def open_lightning() -> Contender:
 
 
 def open_determined(*, tensorboard: bool) -> Contender:
-    """Determined's Trainer off its cluster, a report every 100 batches (its default)."""
+    """Return Determined's Trainer without a cluster, with a report every 100 batches (default)."""
     from determined import pytorch
 
-    class Trial(pytorch.PyTorchTrial):  # type-checked against compat/, measured with the real one
+    # Type-checked against compat/, but measured with the real package.
+    class Trial(pytorch.PyTorchTrial):
         step: Step
         watch: Stopwatch
 
@@ -156,7 +157,7 @@ _OPENERS: dict[str, Callable[[], Contender]] = {
 
 
 def open_rival(name: str) -> Contender:
-    """Return what trains as this rival does.
+    """Return the contender of this name.
 
     Raises:
         ImportError: It is not installed.

@@ -1,8 +1,8 @@
-"""What every contender of loop_overhead.py trains, and how each is timed. Needs only torch.
+"""The model, data and stopwatch of all contenders of loop_overhead.py. Needs only torch.
 
 A contender trains `WARM_UP + batches + 1` batches and is timed from the beginning of batch
-`WARM_UP` to the beginning of the last one. Both are multiples of 100, where everyone reports: so
-each batch's share of writing metrics is in, and building up and taking down are not.
+`WARM_UP` to the beginning of the last one. Both are multiples of 100, at which every contender
+reports: so the cost of writing metrics is included, and set-up and shut-down are not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True)
 class Step:
-    """A model's size: how long a training step takes is decided by it."""
+    """The size of a model, which determines the duration of a training step."""
 
     width: int
     depth: int
@@ -43,12 +43,12 @@ def make_model(step: Step) -> nn.Module:
 
 
 def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
-    """Return what everyone steps."""
+    """Return the optimizer that all contenders use."""
     return torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def make_dataset() -> torch.utils.data.TensorDataset:
-    """Return the records, the same for everyone."""
+    """Return the records, which are the same for all contenders."""
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(NUM_RECORDS, 16, generator=generator)
     return torch.utils.data.TensorDataset(x, x.sum(dim=1, keepdim=True))
@@ -61,7 +61,7 @@ def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
 
 
 class Records(torch.utils.data.Dataset[Any]):
-    """The same records in a class of the user's, of which a library can know nothing."""
+    """The same records in a user's dataset class, which libraries cannot optimize."""
 
     def __init__(self) -> None:
         self.tensors = make_dataset().tensors
@@ -74,7 +74,7 @@ class Records(torch.utils.data.Dataset[Any]):
 
 
 class Rows:
-    """A loader without a loader: tensors, and the rows of each batch picked from them."""
+    """Stands in for a loader: tensors, from which the rows of each batch are selected."""
 
     def __init__(self) -> None:
         self.tensors = make_dataset().tensors
@@ -85,10 +85,10 @@ class Rows:
 
 
 class Stopwatch:
-    """Is called at the start of every batch, and measures the cost of the timed ones.
+    """Measures the cost of the timed batches; called at the start of every batch.
 
     Args:
-        batches: How many are timed; a multiple of 100.
+        batches: Number of timed batches; a multiple of 100.
     """
 
     def __init__(self, batches: int) -> None:
@@ -98,7 +98,7 @@ class Stopwatch:
         self._began_at = self._ended_at = Cost(0.0, 0.0)
 
     def begin(self, batch_idx: int) -> None:
-        """Note that a batch is about to be trained."""
+        """Record the start of a batch."""
         if batch_idx == WARM_UP:
             self._began_at = _now()
         elif batch_idx == self._last:
@@ -106,7 +106,7 @@ class Stopwatch:
 
     @property
     def us_per_batch(self) -> Cost:
-        """What a timed batch cost, with everything around it."""
+        """The cost of a timed batch, including the overhead between batches."""
         pairs = zip(self._began_at, self._ended_at, strict=True)
         return Cost(*((ended - began) / self.batches * 1e6 for began, ended in pairs))
 
@@ -121,12 +121,12 @@ def make_loader(dataset: Any = None) -> Any:
 
 
 def bare(step: Step, batches: int, loader: Any = None) -> Cost:
-    """Train in a loop without anything around it; return what a batch cost."""
+    """Train in a bare loop; return the cost of a batch."""
     return bare_loop(make_model(step), loader or make_loader(), Stopwatch(batches))
 
 
 def bare_loop(model: nn.Module, loader: Any, watch: Stopwatch) -> Cost:
-    """Train this model on this data as one would without a library."""
+    """Train this model on this data as one would without a library; return the cost of a batch."""
     optimizer = make_optimizer(model)
     done = 0
     while True:

@@ -1,8 +1,8 @@
-"""The bare loop of the benchmarks, traced by TraceML where `traceml run` has started it.
+"""The bare loop of the benchmarks, traced by TraceML if it was started by `traceml run`.
 
     [traceml run] loop_traced.py STEP BATCHES
 
-Writes what a batch cost to the file that an environment variable names. Needs only torch.
+Writes the cost of a batch to the file that an environment variable names. Needs only torch.
 """
 
 from __future__ import annotations

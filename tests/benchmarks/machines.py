@@ -1,13 +1,13 @@
-"""How long until the first step of 2 ranks on 2 computers, beside Ray Train in the same run.
+"""The time to the first step of 2 ranks on 2 computers, against Ray Train in the same run.
 
     python -m tests.benchmarks.machines [--rounds 9] [--rival-rounds 5]
 
 Two agents with a slot each, with homes of their own, reach the master over TLS; a trial of two
 slots gets both. "Warm": the agents have run a trial before. The rival, Ray Train's TorchTrainer,
 has a cluster of two nodes that runs already (machines_ray.py), and takes the first step of the
-same model, with its workers on both nodes. Both are asked in turn, so that a busy computer slows
-both. "Attach" is the time from a fresh handle of the rank on the other computer to the first
-answer of its console, and of a further one. Prints a table and last one JSON line.
+same model, with its workers on both nodes. Both take turns, so that a busy computer slows both.
+"Attach" is the time from a new handle of the rank on the other computer to the first answer of its
+console, and to that of a further question. Prints a table, then one line of JSON.
 
 All processes are on this computer, so no network is measured.
 """
@@ -134,7 +134,7 @@ def main() -> None:
         with agents(folder) as client:
             for _ in range(WARMING_UP):
                 start(client, folder)
-            for index in range(options.rounds):  # in turn: noise hits both
+            for index in range(options.rounds):  # in turns, so that noise affects both
                 ours.append(start(client, folder))
                 if ray and index * options.rival_rounds % options.rounds < options.rival_rounds:
                     theirs.append(rival_start(ray))

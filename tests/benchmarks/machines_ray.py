@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.machines_ray
 
-Prints `ready` when the cluster has two nodes. For each line on stdin it trains anew, and prints
-the seconds from before the trainer is made to the moment after the first optimizer step of rank 0.
+Prints `ready` when the cluster has two nodes. For each line on stdin it trains once, and prints
+the seconds from before the creation of the trainer until after the first optimizer step of rank 0.
 The workers train the same model as first_step_script.py, each on a node of its own.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def train(config: dict[str, Any]) -> None:
-    """Take one step; rank 0 writes down when."""
+    """Take one step; rank 0 writes the time to a file."""
     import ray.train
     import ray.train.torch
     import torch

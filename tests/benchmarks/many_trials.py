@@ -1,10 +1,10 @@
-"""What a master of 100,000 stored trials needs after a restart: memory, time.
+"""The memory and time of a restart of a master with 100,000 stored trials.
 
     python -m tests.benchmarks.many_trials [--trials 10000 100000]
 
-Some 500 trials run as in `long_life`. Their state, a snapshot of the machine, is repeated with
-other numbers until it has as many trials, and a real master starts from it. Prints a table and one
-JSON line.
+About 500 trials run as in `long_life`. Their state, a snapshot of the machine, is repeated with
+other ids until it has the required number of trials, and a real master starts from it. Prints a
+table and one JSON line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.integration.master_support import FakeAgent, make_client, master_proc
 QUICK = "--trials 100"
 KEYS = {"benchmark", "cpus", "results"}  # of the last line
 
-_RUN, _OF = 500, 50  # trials that run, in experiments of so many
+_RUN, _OF = 500, 50  # number of trials that run, and trials of each experiment
 _IDLE_S = 2.0
 
 
@@ -59,7 +59,7 @@ def _database_of_some(folder: Path) -> Path:
 
 
 def _measure(num: int, database: Path, home: Path) -> dict[str, Any]:
-    """Return what a master needs that starts with so many trials."""
+    """Return the memory and time of a master that starts with this many trials."""
     _copy(database, home)
     with closing(sqlite3.connect(home / "data" / database.name)) as db:
         seq, text = db.execute("SELECT seq, json FROM snapshots ORDER BY seq DESC").fetchone()

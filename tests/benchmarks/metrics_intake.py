@@ -1,13 +1,13 @@
-"""How many reports a second come from trials into the master's storage, and that none is lost.
+"""The number of trials' reports that the master stores per second; checks that none is lost.
 
     .venv/bin/python -m tests.benchmarks.metrics_intake [--trials 1 8 64] [--kill]
 
-A real master, agent and ranks in a home of their own. The ranks wait until all are there, then
-call `report_training_metrics` in a loop without pause, as fast as they can: the worst case for the
-cores that master and agent share with them. The rate is all reports, by the time from the start to
-the last row in SQLite. Meanwhile the master is asked for its cluster view again and again, as a
-notebook asks it. With --kill the master is killed (SIGKILL) when a third is stored, and started
-again. At the end the rows of each trial are compared with what it reported.
+A real master, agent and ranks in a home of their own. The ranks wait for each other, then call
+`report_training_metrics` in a loop without pause: the worst case for the cores that master and
+agent share with them. The rate is the number of reports, divided by the time from the start to the
+last row in SQLite. Meanwhile the cluster view is requested from the master repeatedly, as by a
+notebook. With --kill the master is killed (SIGKILL) when a third is stored, and started again. At
+the end the rows of each trial are compared with what it reported.
 
 Prints a table and one JSON line.
 """
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def measure(trials: int, reports: int, is_killed: bool) -> dict[str, Any]:
-    """Return the rate, the rows that are missing or double, and how the parts felt it."""
+    """Return the rate, the number of missing or double rows, and the load of the processes."""
     folder = Path(tempfile.mkdtemp(prefix="det-bench-"))
     try:
         variables = {"DET_JUPYTER_CPU_SLOTS": str(trials)}
@@ -149,7 +149,7 @@ def _config(trials: int, each: int) -> dict[str, Any]:
 
 
 def _count(database: Path) -> int:
-    """Return the steps that are stored, from a table with one row per trial."""
+    """Return the number of stored steps, from a table with one row per trial."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as db:
         (count,) = db.execute("SELECT sum(steps_completed) FROM progress").fetchone()
         return int(count or 0)

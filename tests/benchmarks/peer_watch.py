@@ -1,10 +1,10 @@
-"""What it costs an agent to connect to the other agents of its gang every 5 s.
+"""The cost for an agent of connecting to the other agents of its gang every 5 s.
 
     python -m tests.benchmarks.peer_watch [--seconds 20] [--agents 2 8 32]
 
 All agents are in this process: each has a listener, and a watch of the others, over the loopback
 interface. The CPU time of the process is divided by the number of agents, so it includes both ends
-of the connections. Prints a table and last one JSON line.
+of the connections. Prints a table, then one line of JSON.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GANG = "1.1.1"
 
 
 async def percent_of_a_core(num_agents: int, seconds: float, pair: tuple[str, str]) -> float:
-    """Return the CPU time of one agent of so many, in per cent of a core."""
+    """Return the CPU time of one of this many agents, in per cent of a core."""
     listeners = [GangListener() for _ in range(num_agents)]
     for listener in listeners:
         await listener.open()

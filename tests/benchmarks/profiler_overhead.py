@@ -1,17 +1,17 @@
-"""What timings cost per batch: our loop with them and without, and TraceML beside a bare loop.
+"""The cost of timings per batch: our loop with and without them, and TraceML with a bare loop.
 
     python -m tests.benchmarks.profiler_overhead [--quick] [--traceml FOLDER]
 
 On one rank they are switched on and off within one training (timings_turns.py). With raw rows, and
-on two ranks, trainings with them and without take turns (the contenders of loop_overhead.py): what
-counts is the median of the differences of neighbours, by the clock and by processor time. On a
-machine that others use too, look at the difference of the least times (of processor time): what
-others take from a process only ever adds.
+on two ranks, trainings with and without timings take turns (the contenders of loop_overhead.py).
+The result is the median of the differences of neighbours, in wall time and in processor time. On a
+shared machine, use the difference of the least processor times, as other programs can only
+increase times.
 
 TraceML (PyPI: traceml-ai) is measured on the same step in a bare loop: two processes in turn, one
 under `traceml run`, since that patches torch for the whole process. `--traceml` is the folder of
-an environment, which is made if it is not there; without it, it is measured where it is installed.
-The last line is JSON.
+an environment, which is created if it does not exist; without this option, TraceML is measured if
+it is installed. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ WORDS = {
     "timings_ddp": "timings, 2 ranks",
     "traceml": "TraceML, a bare loop",
 }
-Size = dict[str, tuple[int, int]]  # of each step: how many batches, how often
+Size = dict[str, tuple[int, int]]  # by step: number of batches, number of rounds
 FULL: Size = {"tiny": (1000, 10), "5ms": (100, 5)}
 QUICK: Size = {"tiny": (200, 3)}
-Pair = tuple[Cost, Cost]  # microseconds of a batch: without timings, with them
+Pair = tuple[Cost, Cost]  # costs of a batch: without timings, with them
 
 
 def measure_ours(size: Size) -> dict[tuple[str, str], list[Pair]]:
-    """Return the pairs of each contender of ours and step; the contenders take turns."""
+    """Return the pairs of each of our contenders and steps; the contenders take turns."""
     with ExitStack() as on_exit:
         found = [on_exit.enter_context(started(name, sys.executable)) for name in PROFILED]
         for process in found:
-            process.answer()  # it is ready
+            process.answer()  # waits until the process is ready
         for step, (batches, rounds) in size.items():
             for _ in range(rounds):
                 for process in found:
@@ -90,7 +90,7 @@ def measure_traceml(size: Size, folder: Path | None) -> dict[tuple[str, str], li
 
 
 def run_once(command: list[str], python: str) -> Cost:
-    """Return what a batch cost in one process."""
+    """Return the cost of a batch in one process."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "cost"
         places = {"PYTHONPATH": str(ROOT), COST_VARIABLE: str(path)}
@@ -107,7 +107,7 @@ def run_once(command: list[str], python: str) -> Cost:
 
 
 def traceml_python(folder: Path) -> Path:
-    """Return the interpreter of TraceML's environment; make it if it is not there."""
+    """Return the interpreter of TraceML's environment; create it if it does not exist."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
@@ -120,10 +120,10 @@ def traceml_python(folder: Path) -> Path:
 
 
 def measure_alone(batches: int = 20_000) -> tuple[float, float]:
-    """Return the processor time of the marks of a batch and of reading them: the least, in us.
+    """Return the least processor time of the marks of a batch, and of reading them, in us.
 
-    No model is trained, so it is the same on a busy machine; between steps that empty the caches
-    it is more.
+    No model is trained, so the result is the same on a busy machine. In a training, where steps
+    empty the caches, the time is longer.
     """
 
     class Context:
@@ -160,7 +160,7 @@ def measure_alone(batches: int = 20_000) -> tuple[float, float]:
 
 
 def journal_bytes_per_hour(batches: int) -> float:
-    """Return how much a rank journals of its timings in an hour of steps of 5 ms."""
+    """Return the bytes that a rank journals for its timings in an hour of 5 ms steps."""
     from tests.benchmarks.loop_ours import Trial, run
     from tests.benchmarks.loop_steps import Stopwatch, make_dataset
 

@@ -1,4 +1,4 @@
-"""`--quick` of each benchmark: that it runs, in seconds; what it measures then is no claim.
+"""The option `--quick` of each benchmark: it runs in seconds, and its results are not meaningful.
 
 A benchmark is a module with `KEYS`, the keys of the JSON in its last line.
 tests/integration/test_benchmarks.py runs each with `--quick`.

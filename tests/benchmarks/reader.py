@@ -1,11 +1,11 @@
-"""What the reader costs: the first version of a long list, and its CPU while much happens.
+"""The cost of the reader: the first version of a long list, and its CPU time under load.
 
     python -m tests.benchmarks.reader [EXPERIMENTS] [TRIALS_OF_EACH]
 
-A real master has 1,000 experiments of 10 trials and one agent of 8 GPUs that reports what it is
-told to: it stands in for ranks and devices. Eight trials train; each of 100 reports a second says
-how far one of them is, and what its loss was. Five tabs follow experiments, slots, usage and a
-page each. The reader's CPU is that of the process, in percent of a core.
+A real master has 1,000 experiments of 10 trials and one agent of 8 GPUs, which stands in for ranks
+and devices. Eight trials train; each of 100 reports a second contains the progress and the loss of
+one of them. Five tabs follow experiments, slots, usage and a page each. The reader's CPU time is
+in percent of a core.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Gpus(FakeAgent):
         return {}
 
     def start_gangs(self, num: int) -> None:
-        """Say that the ranks of so many gangs exist, and have made a step."""
+        """Report that the ranks of `num` gangs have started, and have made a step."""
         while len(self.steps) < num:
             command = self.next_command()
             if command["kind"] != "start_gang":
@@ -101,20 +101,20 @@ class Gpus(FakeAgent):
                        FirstStep(at=time.time(), steps_completed=1))  # fmt: skip
 
     def write(self, run: str, *records: Any) -> None:
-        """Deliver records of a rank."""
+        """Send records of a rank."""
         text = "".join(map(to_line, records))
         self.report(make_text_chunk(text, stream="journal-0", offset=self.offsets[run], run=run))
         self.offsets[run] += len(text.encode())
 
     def train(self, run: str) -> None:
-        """Say how far a trial is."""
+        """Report the progress of a trial."""
         step = self.steps[run] = self.steps[run] + 1
         at = time.time()
         metrics = BatchMetrics(at=at, first=step, values={"loss": [1 / step]})
         self.write(run, metrics, Progress(at=at, steps_completed=step, fraction=step / 1e4))
 
     def sample(self, hz: int) -> None:
-        """Deliver a second of samples, as the agent's sampler does."""
+        """Send the samples of a second, as the agent's sampler does."""
         now = time.time()
         samples = [
             SystemSample(
@@ -130,13 +130,13 @@ class Gpus(FakeAgent):
 
 @contextmanager
 def busy_master(num_experiments: int, num_trials: int) -> Iterator[Gpus]:
-    """Run a master with that many experiments, of which few are not over."""
+    """Run a master with this many experiments, a few of which are not over."""
     home = Path(tempfile.mkdtemp(prefix="det-reader-"))
     os.environ[paths.HOME_VARIABLE] = str(home)
     with master_process(home) as master:
         info = master.start()
         agent = Gpus(info)
-        agent.register()  # first: a submission waits for it
+        agent.register()  # first, as submissions wait for an agent
         client = Client(Session(info))
         config = {
             "hyperparameters": {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}},
@@ -158,7 +158,7 @@ def busy_master(num_experiments: int, num_trials: int) -> Iterator[Gpus]:
 
 
 def measure_first(reader: ReaderOfMaster, what: str) -> None:
-    """Print how long the first version takes, and its bytes."""
+    """Print the time and the bytes of the first version."""
     with reader.page() as page:
         started, before = time.perf_counter(), page.num_bytes
         page.follow(1, "experiments")
@@ -171,7 +171,7 @@ def measure_first(reader: ReaderOfMaster, what: str) -> None:
 def measure_load(
     reader: ReaderOfMaster, agent: Gpus, what: str, documents: list[str], *, updates: int, hz: int
 ) -> dict[str, Any]:
-    """Print the reader's CPU, and what a tab gets, while much happens."""
+    """Print the reader's CPU time under load, and what a tab receives."""
     process = psutil.Process(reader.process.pid)
     master = psutil.Process(json.loads(paths.master_file().read_text())["pid"])
     with ExitStack() as stack:
@@ -216,13 +216,13 @@ def measure_load(
 
 
 def read(page: Page, stopped: threading.Event) -> None:
-    """Read what comes."""
+    """Read frames until stopped."""
     while not stopped.is_set():
         page.read(0.2)
 
 
 def report(agent: Gpus, updates: int, hz: int) -> int:
-    """Report for some seconds; return the number of updates."""
+    """Send reports for some seconds; return the number of updates."""
     runs = list(agent.steps)
     started = time.perf_counter()
     num = num_samples = 0

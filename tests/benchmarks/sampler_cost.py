@@ -1,12 +1,12 @@
-"""What the agent's sampler costs: 8 GPUs that do not exist, 16 ranks with their workers.
+"""The cost of the agent's sampler, with 8 simulated GPUs and 16 ranks with their workers.
 
     python -m tests.benchmarks.sampler_cost [--ranks 16] [--workers 4] [--seconds 20]
 
-Everything that samples runs as in an agent: the sampler in this process, NVML's reader in its own,
-and the reports are written as JSON. CPU time is that of both processes, less that of this process
-with nothing to sample. The driver answers in no time, so what NVML's calls cost on a real one
-comes on top. PCIe is measured for 20 ms, asleep. The floor reads the same files of /proc, already
-open, as often, and does nothing with them.
+Sampling runs as in an agent: the sampler in this process, NVML's reader in its own process, and
+reports are written as JSON. CPU time is the time of both processes, less that of this process with
+nothing to sample. The simulated driver answers at once, so the cost of a real driver's NVML calls
+has to be added. PCIe is measured for 20 ms, during a sleep. The lower bound reads the same files
+of /proc, already open, equally often, and does nothing with them.
 """
 
 from __future__ import annotations
@@ -97,19 +97,19 @@ def cpu_times(readers: Sequence[int]) -> tuple[float, float]:
 
 
 def _run_s(pid: int) -> float:
-    """Return the CPU seconds of a process with one thread, exactly: `stat` counts by 10 ms."""
+    """Return the exact CPU seconds of a process with one thread; `stat` has steps of 10 ms."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 async def sample(pids: Sequence[int], interval_s: float, seconds: float) -> Mapping[str, float]:
-    """Return the share of a core that sampling takes, and what it makes."""
+    """Return the share of a core that sampling takes, and the amount of its results."""
     plan = make_plan("1.1.1", [], slots=len(pids), sampling_interval_s=interval_s)
     gangs = [LivingGang(run_of(plan), pids=dict(enumerate(pids)))] if pids else []
     runner = StandInRunner(gangs)
     box = SampleBox()
     agents = {"here": SampledAgent(box=box, gpus=[f"GPU-{index}" for index in range(8)])}
     task = asyncio.create_task(Sampler(agents, runner=cast(Runner, runner)).run())
-    await asyncio.sleep(3.0)  # processes are found, NVML is open
+    await asyncio.sleep(3.0)  # until processes are found and NVML is open
     box.take(time.monotonic())
     pids_of_readers = readers()
     began, before = time.monotonic(), cpu_times(pids_of_readers)
@@ -137,7 +137,7 @@ async def sample(pids: Sequence[int], interval_s: float, seconds: float) -> Mapp
 
 
 def floor(pids: Sequence[int], interval_s: float, seconds: float) -> float:
-    """Return the share of a core that only reading the files takes."""
+    """Return the share of a core that reading the files alone takes."""
     everyone = [*pids, *(child.pid for pid in pids for child in psutil.Process(pid).children())]
     names = [f"/proc/{pid}/{name}" for pid in everyone for name in ("stat", "io")]
     names += [f"/proc/{name}" for name in _HOST_FILES]

@@ -1,9 +1,9 @@
-"""How long a checkpoint holds training up: `python -m tests.benchmarks.saving_hold [--mb 400]`.
+"""How long a checkpoint blocks training: `python -m tests.benchmarks.saving_hold [--mb 400]`.
 
-One rank on the CPU, a model of so many megabytes, one step of an optimizer without state. Measured
-is the time in which the training thread can do nothing else: all of a checkpoint that is written
-at once, and `begin` and `finish` of one that is written meanwhile; the first begins apart, since
-its memory is fresh. Prints a table and one line of JSON.
+One rank on the CPU, a model of this many megabytes, one step of an optimizer without state. It
+measures the time for which the training thread is blocked: by the whole of a checkpoint that is
+written at once, and by `begin` and `finish` of one that is written in the background. The first
+`begin` is measured separately, since its memory is new. Prints a table and one line of JSON.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def make_saver(folder: Path, size_mb: int) -> tuple[Saver, Callable[[], None]]:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return how long the call took."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start

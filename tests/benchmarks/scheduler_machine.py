@@ -1,8 +1,8 @@
-"""What scheduling costs in the whole machine: submissions, checkpoints and ends of single trials.
+"""The cost of scheduling in the whole machine: submissions, checkpoints and ends of trials.
 
-Each agent has 8 slots; trials of 1 to 16 slots are submitted until so many wait, then running ones
-save three checkpoints and end, one after the other. Times are processor time of one event, with
-all that follows from it: the search, retention, the pass and the commands.
+Each agent has 8 slots; trials of 1 to 16 slots are submitted until the given number waits, then
+running ones save three checkpoints and end, one after the other. A time is the processor time of
+one event with its consequences: the search, retention, the scheduler's pass and the commands.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NUM_EXITS = 2000
 
 
 class TimedMachine:
-    """A machine that is told events a second apart, and how long each took."""
+    """A machine that gets events a second apart, and the time that each took."""
 
     def __init__(self) -> None:
         self.machine = Machine()
         self._now = 0.0
 
     def tell(self, events: Iterable[Event]) -> float:
-        """Return the seconds that the last event took."""
+        """Pass events to the machine; return the seconds that the last one took."""
         took = 0.0
         for event in events:
             self._now += 1.0
@@ -41,7 +41,7 @@ class TimedMachine:
 
 
 def run_machine(num_agents: int, num_waiting: int) -> dict[str, Any]:
-    """Return what a submission and the end of a run cost."""
+    """Return the costs of a submission and of the end of a run."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     timed, rng = TimedMachine(), random.Random(1)
     for number in range(num_agents):
@@ -67,7 +67,7 @@ def run_machine(num_agents: int, num_waiting: int) -> dict[str, Any]:
 
 
 def end_some(timed: TimedMachine, rng: random.Random) -> list[float]:
-    """End running trials; return the seconds of each end, with what starts after it."""
+    """End running trials; return the seconds of each end, with the starts that follow."""
     exits_s: list[float] = []
     while trials := [t for t in timed.machine.state.trials.values() if t.holds_slots]:
         rng.shuffle(trials)

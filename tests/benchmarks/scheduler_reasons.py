@@ -1,4 +1,4 @@
-"""What it costs to say why each of the first 256 waits, in one busy pool."""
+"""The cost of computing why each of the first 256 trials waits, in one busy pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUM_REASONS = 256
 
 
 class BusyFacts:
-    """Facts of a busy pool: every third gang's end is known."""
+    """Facts of a busy pool, in which the end of every third gang is known."""
 
     zone = UTC
     pool_name = "default"
@@ -67,7 +67,7 @@ class BusyFacts:
 
 
 def run_reasons(name: str, num_agents: int, num_waiting: int) -> dict[str, Any]:
-    """Return what the first reason costs, and each of the first 256 together."""
+    """Return the cost of the first reason, and of each of the first 256 together."""
     pool = BusyPool(POLICIES[name], num_agents, num_waiting).pool
     facts = BusyFacts(pool)
     waiting = [request.id for request in pool.waiting(NUM_REASONS)]

@@ -1,20 +1,20 @@
-"""What a scheduling decision costs, and whether that grows with agents or with the queue.
+"""The cost of a scheduling decision, and whether it grows with the agents or the queue.
 
     python -m tests.benchmarks.scheduler_scale [--quick]
 
-An event is a trial that comes, a gang that ends or one that leaves because it was asked to, each
-with the decision that follows. Its time is processor time. Every row runs in a process of its own,
-so that its memory can be measured; `anew` is what it takes to build the pool from its facts and to
-decide for the first time, as after a restart of the master. `look` is the time to list the first
-hundred who wait and the place of one of them, `deep` to find the place of the one that came last.
+An event is a new trial, the end of a gang, or a gang that leaves after a preemption, each with the
+decision that follows. Its time is processor time. Every row runs in a process of its own, so that
+its memory can be measured. `anew` is the time to build the pool from its facts and to decide for
+the first time, as after a restart of the master. `look` is the time to list the first hundred
+waiting trials and the place of one of them; `deep` the time to find the place of the last one.
 
-`pass` is the time of one decision for a thousand ends that came together, for each of them: what
-an event costs a master that decides once for many.
+`pass` is the time per event of one decision for a thousand ends: the cost of an event for a master
+that decides once for many.
 
 The second table is the same in the whole machine, see `scheduler_machine`.
 
-The third is what it costs to say why the first 256 wait, see `scheduler_reasons`: the first one,
-which gathers the pool's facts, each, and all of them.
+The third is the cost of the reasons why the first 256 trials wait, see `scheduler_reasons`: of the
+first reason, which gathers the pool's facts, of each, and of all.
 
 The fourth table replays a synthetic trace under every policy, at two loads, see `scheduler_trace`.
 Prints last one JSON line. In full it takes about ten minutes on one core.
@@ -48,7 +48,7 @@ QUICK_REASONS = [(1, 300), (10, 300), (100, 1_000)]
 
 
 def run_busy(name: str, num_agents: int, num_waiting: int) -> dict[str, Any]:
-    """Return what events cost in one pool."""
+    """Return the costs of events in one pool."""
     num_events = min(2_000, max(60, 300_000 // num_waiting))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.thread_time()
@@ -81,7 +81,7 @@ def run_busy(name: str, num_agents: int, num_waiting: int) -> dict[str, Any]:
 
 
 def look_s(busy: BusyPool) -> float:
-    """Return the seconds of a look at the queue."""
+    """Return the seconds to list the front of the queue."""
     began = time.thread_time()
     shown = busy.pool.waiting(100)
     if shown:
@@ -90,7 +90,7 @@ def look_s(busy: BusyPool) -> float:
 
 
 def deep_look_s(busy: BusyPool) -> float:
-    """Return the seconds to find the place of one that came last."""
+    """Return the seconds to find the place of the trial that came last."""
     began = time.thread_time()
     if busy.pool.is_waiting(busy.newest):
         busy.pool.position(busy.newest)
@@ -98,7 +98,7 @@ def deep_look_s(busy: BusyPool) -> float:
 
 
 def run_trace(name: str, load: float, num_trials: int) -> dict[str, Any]:
-    """Return what becomes of the trace under a policy."""
+    """Return the results of the trace under a policy."""
     return {"policy": name, "load": load, **replay(POLICIES[name], num_trials, load)}
 
 
@@ -110,7 +110,7 @@ def apart(run: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
 
 
 def print_table(rows: list[dict[str, Any]], columns: dict[str, tuple[str, str]]) -> None:
-    """Print what people read; a column is told by its key, title and format."""
+    """Print the rows as a table; `columns`: title and format by key."""
     widths = {key: max(len(title), 9) for key, (title, _) in columns.items()}
     titles = "".join(f"{title:>{widths[key] + 2}}" for key, (title, _) in columns.items())
     print(f"{'policy':24}{titles}")

@@ -10,16 +10,17 @@ al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workload
 
 Assumed here, because it is not published in this form: the 5 % are 3 % of 8, 1 % of 16, 0.7 % of
 32 and 0.3 % of 64 slots; size and duration are independent; 16 groups submit, one more often than
-the next (the r-th with weight 1/r); every fifth group is urgent, every other fifth idle. Who is
-preempted leaves after 30 s, keeps its progress, and needs 60 s more when it starts again. The load
-is all that is asked for, slots times time, by what the slots could do while trials come.
+the next (the r-th with weight 1/r); every fifth group is urgent, every other fifth idle. A
+preempted trial leaves after 30 s, keeps its progress, and needs 60 s more when it starts again.
+The load is the requested slot time of all trials, divided by the slot time that exists while
+trials arrive.
 
-What is measured, from the time on when a fifth of the trials have come until the last one has:
+Measured from the arrival of the first fifth of the trials until that of the last one:
 
-    utilisation   slots held, of all
-    wait          all the time a trial was queued, waits after preemptions included
-    fairness      Jain's index, 1 at best, over groups, of: slots held by the group over time, by
-                  its max-min fair share of the slots over time given what it wanted at the moment
+    utilisation   fraction of the slots that are held
+    wait          time for which a trial was queued, including waits after preemptions
+    fairness      Jain's index over the groups (1 at best) of: slots held by the group over time,
+                  divided by its max-min fair share of them, given its demand at each moment
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Job:
 
 
 def make_trace(num_trials: int, *, load: float, seed: int = 1) -> list[Job]:
-    """Return the trials in the order in which they come."""
+    """Return the trials in the order of arrival."""
     rng = random.Random(seed)
     sizes = rng.choices([*SIZES], [*SIZES.values()], k=num_trials)
     groups = rng.choices(
@@ -79,7 +80,7 @@ def make_trace(num_trials: int, *, load: float, seed: int = 1) -> list[Job]:
 
 
 def fair_shares(wanted: Mapping[int, int], slots: int) -> dict[int, float]:
-    """Return the max-min fair share of every group that wants so much."""
+    """Return the max-min fair share of each group, by its demand."""
     shares: dict[int, float] = {}
     rest = float(slots)
     order = sorted(wanted, key=lambda group: wanted[group])
@@ -113,12 +114,12 @@ class Replay:
         self._fair_s = dict.fromkeys(range(NUM_GROUPS), 0.0)
 
     def run(self) -> dict[str, Any]:
-        """Let all trials come and end; return what is to be said about it."""
+        """Replay the trace to the end of all trials; return the results."""
         heapq.heapify(self._soon)
         while self._soon:
             at, number, what, run = heapq.heappop(self._soon)
             if what == "ends" and (number, run) in self._left:
-                continue  # it was preempted before
+                continue  # it was preempted before, so this end does not count
             self._count(at)
             self._now = at
             began = time.thread_time()
@@ -193,5 +194,5 @@ class Replay:
 
 
 def replay(rules: PoolRules, num_trials: int, load: float) -> dict[str, Any]:
-    """Return what becomes of a trace of so many trials under these rules."""
+    """Return the results of a trace of this many trials under these rules."""
     return Replay(rules, make_trace(num_trials, load=load)).run()

@@ -1,9 +1,9 @@
-"""A busy pool for measuring: so many agents of eight slots, so many trials that wait.
+"""A busy pool for measurements, with a number of agents of eight slots and of waiting trials.
 
 Sizes are those of the trace (see `scheduler_trace`), trials belong to experiments of 50, these
-have one of three priorities and of three weights. Something happens, and the pool decides: a trial
-comes, a gang ends, one that was asked to leave has left and queues again. As many come as start,
-so that the queue stays as long as it was.
+have one of three priorities and of three weights. After each event the pool decides. Events are a
+new trial, the end of a gang, and a preempted gang that has left and queues again. As many trials
+arrive as start, so that the length of the queue stays constant.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEAVING_TAKES = 5  # events
 
 
 class BusyPool:
-    """A pool under load, and how long each of its events took."""
+    """A pool under load, and the time of each of its events."""
 
     def __init__(self, rules: PoolRules, num_agents: int, num_waiting: int) -> None:
         self.random = random.Random(1)
@@ -88,7 +88,7 @@ class BusyPool:
             self._leaving.append((due, gone.request_id))
 
     def step(self) -> None:
-        """Let one thing happen."""
+        """Carry out one event."""
         self._now += 1.0
         is_due = bool(self._leaving) and self._leaving[0][0] <= len(self.times_s)
         if is_due or not self._running:
@@ -100,7 +100,7 @@ class BusyPool:
             self._end_one()
 
     def end_many(self, num: int) -> float:
-        """Let gangs end and then decide once; return the seconds of that for each of them."""
+        """End gangs, and decide once; return the seconds per end."""
         num = min(num, len(self._running))
         for _ in range(num):
             self.pool.remove(self._running.pop())

@@ -1,10 +1,11 @@
-"""How long from submitting a script to its first step, against torchrun of the same script.
+"""The time from submitting a script to its first step, against torchrun with the same script.
 
     python -m tests.benchmarks.script_latency [--warm 9] [--rounds 5]
 
-The script (first_step_script.py) knows nothing of us: two ranks make a process group over gloo and
-take the first step of a DDP model. Ours counts from before the folder is packed and submitted to
-the moment that rank 0 prints; torchrun's from before its process starts. The ways of ours:
+The script (first_step_script.py) does not import det_jupyter: two ranks create a process group
+over gloo and take the first step of a DDP model. Our time is from before the folder is packed and
+submitted to the output of rank 0; torchrun's is from before its process starts. We measure two
+kinds of start:
 
     forked      `python3 -m det_jupyter.launch.torch_distributed script.py`: ranks from the fork
                 server, as the launcher would start them
@@ -75,7 +76,7 @@ def ours(client: Client, folder: Path, entrypoint: str) -> float:
 
 
 def cold(scratch: Path, folder: Path) -> float:
-    """Return the same with nothing running: master, agent and fork server are started for it."""
+    """Return the same with no process running: master, agent and fork server are started too."""
     with det_home(scratch, {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
         began_at = time.time()
         client = home.client()

@@ -1,18 +1,18 @@
-"""What a search's decisions cost, and whether that grows with its trials.
+"""The cost of a search's decisions, and whether it grows with the number of trials.
 
     python -m tests.benchmarks.search_simulation [--trials 1000000] [--machine-trials 100000]
                                                  [--optuna-trials 10000]
 
-Trials take no time here: 64 at a time report a metric that gets better with their training, and
-the search is told. A decision is one event that a search is told, a result or an exit, with all
-the actions that follow from it. Windows of decisions are timed when the search has 1,000, 10,000
-and so on trials: the figures have to stay what they are. The longest decision is that which closes
-all trials that still rest when no more come, or one in which Python collected its garbage. Each
-search runs in a process of its own, so that its memory can be told.
+Trials take no time here: 64 at a time report a metric that improves with training. A decision is
+one event of the search, a result or an exit, with all the actions that follow from it. Windows of
+decisions are timed when the search has 1,000, 10,000 and so on trials: the times must not grow.
+The longest decision is the one that closes all resting trials when no new trials are left, or one
+with a garbage collection. Each search runs in a process of its own, so that its memory can be
+measured.
 
 The second table is the same search through the master's machine, which also queues, places and
-ends every run: an event is one word of an agent. The third, if Optuna is installed, is a search
-whose hyperparameters its samplers choose: `ask` is the time until they have. Prints last one JSON
+ends every run: an event is one report of an agent. The third, if Optuna is installed, is a search
+whose hyperparameters Optuna's samplers choose: `ask` is the time of that. Prints last one JSON
 line. At full size this takes a quarter of an hour, most of it in TPE, whose time grows with the
 trials; `--optuna-trials 1000` makes it five minutes.
 """
@@ -54,12 +54,12 @@ WINDOW = 900  # trials
 
 
 def sizes_up_to(trials: int) -> list[int]:
-    """Return at how many trials to take the time."""
+    """Return the numbers of trials at which times are measured."""
     return [*(10**power for power in range(3, 9) if 10**power < trials), trials]
 
 
 def view_us(search: Search) -> float:
-    """Return the microseconds of a look at the search as it is shown, after each decision."""
+    """Return the microseconds to make the view of the search, after each decision."""
     began = time.perf_counter()
     for _ in range(100):
         search.view()
@@ -67,7 +67,7 @@ def view_us(search: Search) -> float:
 
 
 def run_pure(name: str, trials: int) -> dict[str, Any]:
-    """Return what one search costs."""
+    """Return the costs of one search."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
     simulation = Simulation(make_search(name, trials))
@@ -104,7 +104,7 @@ def run_pure(name: str, trials: int) -> dict[str, Any]:
 
 
 def run_machine(name: str, trials: int) -> dict[str, Any]:
-    """Return what one search costs in the machine."""
+    """Return the costs of one search in the machine."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
     agent = FakeAgent(name, trials)
@@ -132,7 +132,7 @@ def run_machine(name: str, trials: int) -> dict[str, Any]:
 
 
 def run_optuna(sampler: str, trials: int) -> dict[str, Any]:
-    """Return what one search costs whose hyperparameters a sampler of Optuna chooses."""
+    """Return the costs of a search whose hyperparameters a sampler of Optuna chooses."""
     from det_jupyter.master.sampling.samplers import Samplers
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -178,7 +178,7 @@ def run_optuna(sampler: str, trials: int) -> dict[str, Any]:
 
 
 def print_table(rows: list[dict[str, Any]], unit: str) -> None:
-    """Print what people read; `unit` is what a time is of."""
+    """Print the rows as a table; `unit` names the events that are timed."""
     sizes = list(rows[0][f"us_per_{unit}_at"])
     columns = "".join(f"{f'at {size:,}':>13}" for size in sizes)
     print(f"{f'us per {unit}':18}{columns}{'trials/s':>10}{'MiB':>7}{'longest s':>11}")

@@ -1,12 +1,12 @@
-"""How fast short trials of a random search go through two slots, against Ray Tune and Optuna.
+"""The throughput of short trials of a random search on two slots, against Ray Tune and Optuna.
 
     python -m tests.benchmarks.search_throughput [--trials 100] [--rivals ray optuna]
 
 All train the same small model for 50 batches with learning rates drawn at random, two trials at a
 time, one CPU thread each. Ours runs each trial in processes of its own and stores metrics,
 checkpoint and output; Ray Tune runs it in an actor; Optuna in a thread of one process, where
-nothing is isolated or stored: the floor. "Busy" is the time spent in training batches over the
-time that the two slots were there. Rivals that are not installed are left out (extra `bench`).
+nothing is isolated or stored: the lower bound. "Busy" is the time spent in training batches,
+divided by the time of the two slots. Rivals that are not installed are left out (extra `bench`).
 Prints a table and last one JSON line.
 """
 
@@ -71,7 +71,7 @@ class ShortTrial(PyTorchTrial):
 
 
 def train(lr: float) -> tuple[float, float]:
-    """Train as ShortTrial does, without anything around it; return error and seconds of work."""
+    """Train like ShortTrial, without a framework; return the error and the seconds of work."""
     import torch
     from torch import nn
 
@@ -95,7 +95,7 @@ def train(lr: float) -> tuple[float, float]:
 
 
 def ours(trials: int) -> tuple[float, float]:
-    """Return seconds from submission to the end, and seconds of work in it."""
+    """Return the seconds from submission to the end, and the seconds of work in them."""
     searcher = {
         "name": "random",
         "metric": "error",
@@ -147,7 +147,7 @@ def optuna_in_process(trials: int) -> tuple[float, float]:
 
 
 def ray_tune(trials: int) -> tuple[float, float]:
-    """Return the same for Ray Tune on a local Ray of two CPUs that is up already."""
+    """Return the same for Ray Tune on a local Ray of two CPUs that runs already."""
     import ray
     from ray import tune
 

@@ -1,6 +1,6 @@
-"""Worlds in which a search runs to its end in no time: its trials alone, or a whole master.
+"""Simulations in which a search runs without training: only its trials, or a whole master.
 
-What it takes is in search_simulation.py.
+search_simulation.py measures them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SEARCHERS: dict[str, dict[str, Any]] = {
 
 
 def make_section(name: str, trials: int) -> dict[str, Any]:
-    """Return the searcher of so many trials."""
+    """Return a searcher section with this many trials."""
     return {
         "metric": "error",
         "max_length": {"batches": LENGTH},
@@ -56,7 +56,7 @@ def make_section(name: str, trials: int) -> dict[str, Any]:
 
 
 def make_search(name: str, trials: int) -> Search:
-    """Return a search with so many trials."""
+    """Return a search with this many trials."""
     searcher = make_section(name, trials)
     document = {"entrypoint": "SomeTrial", "hyperparameters": SPACE, "searcher": searcher}
     config = parse_config(document, default_seed=1)
@@ -64,12 +64,12 @@ def make_search(name: str, trials: int) -> Search:
 
 
 def metric_of(quality: float, trained: int) -> float:
-    """Return the metric of a trial that has trained so many batches."""
+    """Return the metric of a trial after this amount of training."""
     return quality + 1 / trained
 
 
 class Simulation:
-    """Trains the trials of a search in no time, and takes the time of its decisions."""
+    """Trains the trials of a search in no time, and measures the time of its decisions."""
 
     def __init__(self, search: Search) -> None:
         self.search = search
@@ -82,7 +82,7 @@ class Simulation:
         self.take(search.start())
 
     def take(self, actions: list[Action]) -> None:
-        """Note what the search wants."""
+        """Record the actions of the search."""
         for action in actions:
             match action:
                 case Create(_, hparams):
@@ -114,7 +114,7 @@ class Simulation:
 
 
 class FakeAgent:
-    """Does at once what the machine says, and answers as an agent with ranks would."""
+    """Carries out the machine's commands at once, and answers as an agent with ranks would."""
 
     def __init__(self, name: str, trials: int) -> None:
         self.machine = Machine()
@@ -122,13 +122,14 @@ class FakeAgent:
         self.seconds = 0.0
         self.longest_s = 0.0
         self.runs: dict[str, GangPlan] = {}
-        self.moves: deque[tuple[str, Length | None]] = deque()  # None: leave
+        # Allocation and target; None: leave.
+        self.moves: deque[tuple[str, Length | None]] = deque()
         self.tell([registered(slots=CONCURRENT)])
         search = submitted("search", 1, searcher=make_section(name, trials), hyperparameters=SPACE)
         self.tell([search])
 
     def tell(self, events: list[Event]) -> None:
-        """Tell the machine, and note what it wants."""
+        """Pass events to the machine, and record its commands."""
         for event in events:
             self.num_events += 1
             began = time.perf_counter()
@@ -141,7 +142,7 @@ class FakeAgent:
                     self.note(command)
 
     def note(self, order: ToAgent) -> None:
-        """Note an order: it is carried out in its turn."""
+        """Record a command, which is carried out in its turn."""
         match order.command:
             case StartGang(plan=plan):
                 self.runs[plan.allocation_id] = plan
@@ -152,13 +153,13 @@ class FakeAgent:
                 self.moves.append((id, None))
 
     def step(self) -> bool:
-        """Carry out an order; return False if there is none."""
+        """Carry out a command; return False if there is none."""
         if not self.moves:
             return False
         id, target = self.moves.popleft()
         plan = self.runs.get(id)
         if plan is None:
-            return True  # orders may be repeated
+            return True  # commands may be repeated
         if target is None:
             del self.runs[id]
             self.tell([ended("preempted", 0, allocation_id=id), exited(id, codes={0: 0})])
@@ -176,5 +177,5 @@ class FakeAgent:
 
     @property
     def num_trials(self) -> int:
-        """How many trials there are."""
+        """The number of trials."""
         return self.machine.state.last_trial_id

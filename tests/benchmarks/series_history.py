@@ -1,14 +1,14 @@
-"""History for pictures: a trial of a million points, and a machine's week of samples.
+"""Series for pictures: of a trial with a million points, and of a week of a machine's samples.
 
     python -m tests.benchmarks.series_history            a table, and one line of JSON
     python -m tests.benchmarks.series_history --interval 5
 
-What is kept is bounded in rows, so a week of samples every 5 s takes as many bytes as one of
-samples every second, and a fifth of the time to make.
+The number of stored rows is bounded, so a week of samples every 5 s takes as many bytes as a week
+of samples every second, and a fifth of the time to generate.
 
-The week has 8 GPUs with 12 names each, the host's 7, 16 ranks and their loader workers with 8
-names each, a sample a second; and of two ranks (as many as are needed) a record of times a second.
-All numbers are noise, so compression gains as little as it can.
+The week has a sample per second of 8 GPUs with 12 names each, of the host with 7, and of 16 ranks
+and their loader workers with 8 each; and a record of times per second of two ranks. All numbers
+are noise, the worst case for compression.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ POINTS_PER_RECORD = 200  # a second of steps of 5 ms
 NUM_GPUS, NUM_RANKS = 8, 16
 WEEK_H = 168.0
 _START = 1.75e9
-_DRAWN = 997  # so many samples are drawn; then they come again
-_BATCH = 60  # samples in one report, to be fast; intake is measured one by one
+_DRAWN = 997  # number of different samples; then they are repeated
+_BATCH = 60  # samples per report, to be fast; the intake is measured one by one
 _NAMES_OF_TIMES, _NUM_TIMED = 10, 2
 
 
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def add_points(bench: Bench, num_points: int = NUM_POINTS) -> None:
-    """Store that many points of one metric."""
+    """Store this many points of one metric."""
     drawn, offset = random.Random(1), 0
     for first in range(1, num_points, POINTS_PER_RECORD):
         chunk = make_chunk(
@@ -113,7 +113,7 @@ def add_points(bench: Bench, num_points: int = NUM_POINTS) -> None:
 
 
 def add_week(bench: Bench, hours: float, interval_s: int) -> dict[str, float]:
-    """Store hours of samples and times; return bytes and the time that it takes."""
+    """Store hours of samples and times; return their bytes and the time to store them."""
     bench.store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     before = bench.store.path.stat().st_size
     samples, times = drawn_samples(), drawn_times()
@@ -128,7 +128,7 @@ def add_week(bench: Bench, hours: float, interval_s: int) -> dict[str, float]:
                 ]
             )
         ]
-        if first % 3600 == 0:  # what intake costs: a report each second, as text
+        if first % 3600 == 0:  # measures the intake: a report each second, as text
             bodies = [
                 AgentReports(
                     session="first",
@@ -176,7 +176,7 @@ def add_week(bench: Bench, hours: float, interval_s: int) -> dict[str, float]:
 
 
 def drawn_samples() -> list[dict[str, dict[str, float]]]:
-    """Return values by source and name, noisy all of them."""
+    """Return values by source and name, all of them noisy."""
     drawn = random.Random(2)
     sources = {"host": HOST, **{f"gpu:GPU-{i}": GPU for i in range(NUM_GPUS)}}
     for kind in ("rank", "workers"):
@@ -210,7 +210,7 @@ def drawn_times() -> list[StepTimes]:
 
 
 def ask(home: Path, hours: float) -> dict[str, float]:
-    """Return how long a running master takes to answer, in seconds, its client's part too."""
+    """Return the seconds in which a running master answers, including the client's part."""
     master = MasterProcess(home)
     try:
         client = Client(Session(info := master.start()))
@@ -251,7 +251,7 @@ def ask(home: Path, hours: float) -> dict[str, float]:
 
 
 def seconds_of(call: Callable[[], object], master: psutil.Process) -> tuple[float, float]:
-    """Return the median of five, after a first one; and the processors' time, ours and its."""
+    """Return the median of five times after a first one, and the CPU time of both processes."""
 
     def cpu_s() -> float:
         times = master.cpu_times()

@@ -1,4 +1,4 @@
-"""Samples of a computer as packed chunks (ours), and as one narrow table that SQL rolls up.
+"""Samples of a computer: as packed chunks (ours), and as one narrow table that SQL rolls up.
 
     python -m tests.benchmarks.series_in_sql            a day; a table
     python -m tests.benchmarks.series_in_sql --hours 1 --noise
@@ -10,8 +10,8 @@ in which they arrive, and moved every 5 minutes: stored directly in the order of
 second would write to 359 pages. Rolling up is `INSERT ... SELECT ... GROUP BY` for one series at a
 time.
 
-Times are CPU times, so other programs that run do not count. Without `--noise` half of the numbers
-change little, as they do in practice; noise compresses worst.
+Times are CPU times, so other programs do not count. Without `--noise` half of the numbers change
+little, as in practice; noise is the worst case for compression.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Ours:
     def __init__(self, path: Path) -> None:
         self.path, self.db = path, open_database(path)
         self.series = StoredSeries(self.db)
-        self.held_s: list[float] = []  # CPU seconds of each transaction of a chore
+        self.held_s: list[float] = []  # CPU seconds for which each transaction blocks the writer
 
     def add(self, sample: SystemSample) -> None:
         with transaction(self.db):
@@ -117,7 +117,8 @@ class OneTable:
         self.held_s.append(time.process_time() - began)
 
     def do_chores(self, index: int) -> None:
-        for first in range(1, len(self._ids) + 1, 12):  # a few at a time: the writer is blocked
+        # A few at a time, as this blocks the writer.
+        for first in range(1, len(self._ids) + 1, 12):
             self._change((
                 "INSERT OR IGNORE INTO points SELECT series, 0, at, 1, value, NULL, NULL "
                 "FROM arrived WHERE series BETWEEN ? AND ? ORDER BY series, at",
@@ -168,7 +169,8 @@ class OneTable:
                 if source.startswith(("rank", "workers")) or name not in (query.names or [name]):
                     continue
                 rows, since = [], begin
-                for step_s in steps:  # the longest first, then what it does not have yet
+                # The longest step first, then the rows that it does not have yet.
+                for step_s in steps:
                     rows += db.execute(
                         "SELECT min(at), sum(num), sum(total), min(coalesce(low, total)), "
                         "max(coalesce(high, total)), max(at) FROM points WHERE series = ? "
@@ -187,7 +189,7 @@ class OneTable:
 
 
 def steady_samples(noise: list[dict[str, dict[str, float]]]) -> list[dict[str, dict[str, float]]]:
-    """Return samples as they are in practice: memory changes now and then, others little."""
+    """Return realistic samples: memory changes now and then, other values little."""
     drawn = random.Random(5)
     memory: dict[tuple[str, str], float] = {}
     samples = []

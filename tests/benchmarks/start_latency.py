@@ -1,21 +1,21 @@
-"""How long from submitting a trial to its first optimizer step, against torchrun, in one run.
+"""The time from submitting a trial to its first optimizer step, against torchrun, in one run.
 
     python -m tests.benchmarks.start_latency [--warm 15] [--rounds 3]
 
-All take the first step of the same 2-rank DDP model on gloo. Ours counts from before the capture
-to the moment that the chief noted after its first step; torchrun's from before its process starts
-to the moment its rank 0 printed after the same step. "Cold" starts master, agent and fork server
-too. The floor is a bare fork server (bare_fork_server.py), asked in turn with the warm starts, so
-that a busy computer slows both. Prints two tables and last one JSON line:
+All take the first step of the same 2-rank DDP model on gloo. Our time is from before the capture
+to the chief's timestamp after its first step; torchrun's is from before its process starts to the
+output of rank 0 after the same step. "Cold" starts master, agent and fork server too. The lower
+bound is a bare fork server (bare_fork_server.py), which takes turns with the warm starts, so that
+a busy computer slows both. Prints two tables, then one line of JSON:
 
     stage        ends when
     capture      the trial is in a capsule
     submit       the master has the experiment
-    decide       the agent has made the run's folder: the master chose slots, the agent was told
+    decide       the agent has created the run's folder, on a command of the master
     fork         both ranks are processes of their own
     import       both have read the capsule
-    group        both may use the process groups
-    build        both have what __init__ and the loaders make, and begin their first batch
+    group        both have joined the process groups
+    build        both have run __init__ and built the loaders, and begin their first batch
     first step   the chief has stepped
 """
 
@@ -129,22 +129,22 @@ def config(batches: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start of ours: seconds in all, and until the end of each stage."""
+    """A start with det_jupyter: seconds in total, and until the end of each stage."""
 
     seconds: float
     moments: dict[str, float]
 
 
 def trial_source(folder: Path) -> str:
-    """Return the trial; it is captured in a folder of its own, as that of a notebook is.
+    """Return the source of the trial, which is captured in a folder of its own.
 
-    Where det_jupyter's own tests lie below the notebook's folder, all of them travel along.
+    In a folder with det_jupyter's tests, all of them would be captured too.
     """
     return TRIAL.replace("FOLDER", repr(str(folder)))
 
 
 def ours(client: Client, folder: Path) -> Start:
-    """Take the first step of a fresh trial, and validate, which writes down its moments."""
+    """Take the first step of a new trial, and validate, which writes the moments to a file."""
     began_at = time.time()
     captured = capture_trial(client, "FirstStepTrial", trial_source(folder), folder)
     captured_at = time.time()
@@ -192,7 +192,7 @@ def lengths(ends: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def moments_of_ranks(experiment: Experiment, folder: Path) -> list[dict[str, float]]:
-    """Wait until an experiment has ended; return what its ranks wrote down, the chief's first."""
+    """Wait until an experiment has ended; return the moments of its ranks, the chief's first."""
     wait_until(lambda: experiment.state.is_terminal, "it has ended")
     if experiment.state is not State.COMPLETED:
         raise RuntimeError(f"no first step: {experiment!r} {experiment.view.message}")
@@ -200,7 +200,7 @@ def moments_of_ranks(experiment: Experiment, folder: Path) -> list[dict[str, flo
 
 
 def cold(folder: Path) -> float:
-    """Return the same with nothing running: master, agent and fork server are started for it."""
+    """Return the same with no process running: master, agent and fork server are started too."""
     with det_home(folder, {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
         started_at = time.time()
         client = home.client()
@@ -220,7 +220,7 @@ def torchrun() -> float:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        check=False,  # what counts is the step; torchrun now and then fails at its own ending
+        check=False,  # only the step counts; torchrun sometimes fails when it exits
     )
     match = re.search(r"first step at ([\d.]+)", ended.stdout)
     if match is None:
@@ -250,7 +250,7 @@ def memory(home: DetHome, client: Client, folder: Path) -> dict[str, float]:
 
 
 def import_ms(rounds: int = 7) -> float:
-    """Return what `import det_jupyter` costs over a bare interpreter, in milliseconds."""
+    """Return the milliseconds by which `import det_jupyter` exceeds a bare interpreter."""
 
     def median(code: str) -> float:
         times = []
@@ -276,7 +276,7 @@ def main() -> None:
             client = home.client()
             ours(client, Path(scratch))
             floor(server)
-            for index in range(options.warm):  # interleaved: noise hits all alike
+            for index in range(options.warm):  # interleaved, so that noise affects all
                 if index * options.rounds % options.warm < options.rounds:
                     colds.append(cold(Path(scratch) / f"cold{index}"))
                     rivals.append(torchrun())
@@ -298,7 +298,7 @@ def main() -> None:
 
 
 def report_stages(warms: Sequence[dict[str, float]], floors: Sequence[dict[str, float]]) -> None:
-    """Print how long each stage took, beside the floor's."""
+    """Print the duration of each stage, with that of the lower bound."""
     bare_lengths = lengths(floors)
     print(f"{'stage (median, ms)':20} {'warm':>8} {'floor':>8}")
     for name, length in lengths(warms).items():

@@ -1,13 +1,14 @@
-"""What timings cost per batch, measured in one training in which they are on and off in turns.
+"""The cost of timings per batch, measured in one training in which they are switched on and off.
 
     python -m tests.benchmarks.timings_turns [--batches 10000]
 
-Two trainings never run equally fast, by several per cent, and on a machine that others use too no
-two seconds do. So timings are switched within one training, every few batches, and each turn is
-compared with the turns before and after it. What others take is in few batches: a turn counts by
-its first quartile, the training by the median of its differences, with the interval that holds
-this median with 95 % confidence (order statistics: Conover, Practical Nonparametric Statistics,
-section 3.2). What is written once a second is measured where it is done. The last line is JSON.
+The speeds of two trainings always differ by several per cent; on a shared machine, so do those of
+two seconds. So timings are switched within one training, every few batches, and each turn is
+compared with the turns before and after it. Other programs disturb only some batches: the value of
+a turn is its first quartile, and the result of the training is the median of the differences, with
+its 95 % confidence interval (order statistics: Conover, Practical Nonparametric Statistics,
+section 3.2). Records that are written once a second are measured at the write. The last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ KEYS = {"benchmark", "tiny", "5ms"}  # of the last line
 
 
 class Turns(NamedTuple):
-    """Batches of a turn, and those at its beginning that are not counted."""
+    """The batches of a turn, and the number at its beginning that do not count."""
 
     batches: int
     warm_up: int
@@ -48,13 +49,13 @@ class Turns(NamedTuple):
 
 TURNS = {"tiny": Turns(50, 8), "5ms": Turns(10, 2)}
 CLOCKS = (time.perf_counter_ns, time.thread_time_ns)
-Stamp = tuple[int, ...]  # of each of these clocks
+Stamp = tuple[int, ...]  # a time of each of these clocks
 
 
 class Switched(Loop):
-    """A loop whose timings are on and off in turns; off, it is as with `profiling.enabled: false`.
+    """A loop whose timings are switched on and off; off is like `profiling.enabled: false`.
 
-    Only its context's methods are then found a little later than there.
+    The only difference is that methods of the context are looked up a little slower.
     """
 
     latest: Switched
@@ -63,7 +64,7 @@ class Switched(Loop):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         Switched.latest = self
-        self.stamps: list[list[Stamp]] = []  # of each turn, with timings first
+        self.stamps: list[list[Stamp]] = []  # by turn, beginning with one with timings
         self.writing_ns = 0
         timings: Any = self._timings
         timings.timed_batches = partial(self._in_turns, timings.timed_batches)
@@ -93,9 +94,10 @@ class Switched(Loop):
 
 
 def measure(step: str, batches: int) -> dict[str, float]:
-    """Train so many batches; return microseconds of one without timings, and what they cost."""
+    """Train; return microseconds per batch without timings, and the cost of timings."""
     turns = Switched.turns = TURNS[step]
-    batches -= batches % (2 * turns.batches) - turns.batches // 2  # it ends in a turn with timings
+    # The training ends in a turn with timings.
+    batches -= batches % (2 * turns.batches) - turns.batches // 2
     Trial.step, Trial.watch, Trial.dataset = STEPS[step], Stopwatch(batches), make_dataset()
     with patch.object(trial_run, "Loop", Switched), tempfile.TemporaryDirectory() as folder:
         run(Path(folder), Length("batches", batches), core.DistributedContext(), {})
@@ -107,7 +109,8 @@ def measure(step: str, batches: int) -> dict[str, float]:
             on - (before + after) / 2
             for before, on, after in zip(times[1::2], times[2::2], times[3::2], strict=False)
         )
-        spread = 0.98 * len(costs) ** 0.5  # of the ranks of the interval's ends about the median
+        # Distance from the median of the ranks of the interval's ends.
+        spread = 0.98 * len(costs) ** 0.5
         low, high = (round(len(costs) / 2 + sign * spread) for sign in (-1, 1))
         found |= {
             f"without_{name}_us": median(times[1::2]),
@@ -119,7 +122,7 @@ def measure(step: str, batches: int) -> dict[str, float]:
 
 
 def measure_steps(batches: int) -> dict[str, dict[str, float]]:
-    """Measure each step in trainings of so many batches, and print a line of each."""
+    """Measure each step in trainings of this many batches, and print a line for each."""
     found = {}
     for step in TURNS:
         found[step] = measure(step, batches)
@@ -128,13 +131,13 @@ def measure_steps(batches: int) -> dict[str, dict[str, float]]:
 
 
 def typical_us(stamps: list[Stamp], clock: int) -> float:
-    """Return the first quartile of the times of a turn's batches by one of the clocks."""
+    """Return the first quartile of the times of a turn's batches, by one of the clocks."""
     times = sorted(after[clock] - before[clock] for before, after in pairwise(stamps))
     return times[len(times) // 4] / 1e3
 
 
 def show(step: str, found: dict[str, float]) -> None:
-    """Print a line of what the marks cost by each clock, and what writing costs."""
+    """Print a line with the cost of the marks by each clock, and of writing."""
     for name in ("wall", "cpu"):
         cost, low, high, without = (
             found[f"{key}_{name}_us"] for key in ("cost", "low", "high", "without")

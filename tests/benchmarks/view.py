@@ -1,10 +1,10 @@
-"""The live view in headless Chromium: how soon, how smoothly, and at what cost it is drawn.
+"""The live view in headless Chromium: latency, smoothness and cost of drawing.
 
     python -m tests.benchmarks.view            a table, and one line of JSON
     python -m tests.benchmarks.view --points 100000
 
-Times are of the page, in which the kernel is a stand-in that answers at once; the trial of a
-million points is a real master's. A frame is what the page's main thread does in it.
+Times are measured in the page, with a stand-in for the kernel that answers at once; the trial with
+a million points is in a real master. The time of a frame is that of the page's main thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SIX = ("gpu_util", "gpu_free_memory", "gpu_power", "gpu_temperature", "pcie_sent
 UPDATES, LIVE_S = 100, 12
 BUNDLE = ("widget.js", "tabs.js", "widget.css")
 
-# Before the view's own script: notes what the main thread does in each frame.
+# Runs before the view's own script: records the work of the main thread in each frame.
 FRAMES = """
 {
   window.frames_ms = [];
@@ -72,7 +72,7 @@ FRAMES = """
 }
 """
 
-# The kernel: answers with what there is up to `now`, from `since` on, in the columns asked for.
+# The kernel: answers with the data from `since` to `now`, in the requested columns.
 KERNEL = """
 const ANSWERS = %s;
 window.kernel = { now: Infinity, isCapped: false, bytes: 0, handled_ms: [] };
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def measured(client: Client) -> dict[str, float]:
-    """Return what a browser says."""
+    """Return the results of the browser."""
     results: dict[str, float] = {}
     with chromium_page(1180, 900) as page:
         page.on("pageerror", lambda error: print("page error:", error))
@@ -165,13 +165,13 @@ def load(page: Page, state: ViewState, tab: str, pages: tuple[SeriesPage, Series
     head, found, tail = page_of(state, STATIC_DIR, tab).rpartition("WIDGET.render(")
     assert found
     html = f"{head}{KERNEL % json.dumps(answers(pages))}{tail}"
-    page.goto("about:blank")  # ends what the page before had
+    page.goto("about:blank")  # ends the scripts of the page before
     scripts = f"<script>{FRAMES}</script>\n<script type=module>"
     page.set_content(html.replace("<script type=module>", scripts, 1))
 
 
 def updates(page: Page) -> dict[str, float]:
-    """Return how long a state takes to the screen, at 100 a second."""
+    """Return the time of a state to the screen, at 100 states a second."""
     state = state_with(verdict("straggler"))
     load(page, state, "overview", (timings(1, 10), system(0, 10)))
     page.wait_for_selector("canvas")
@@ -183,7 +183,7 @@ def updates(page: Page) -> dict[str, float]:
 
 
 def crowded(page: Page) -> dict[str, float]:
-    """Return how long frames take that draw 8 GPUs, 6 series and 3,600 points of each."""
+    """Return the times of frames that draw 8 GPUs, 6 series and 3,600 points of each."""
     sampled = system(NUM_GPUS, NUM_POINTS)
     sampled.series[:] = [one for one in sampled.series if one.name in SIX]
     load(page, state_with(verdict("healthy")), "system", (timings(1, 10), sampled))
@@ -215,7 +215,7 @@ def crowded(page: Page) -> dict[str, float]:
 
 
 def traffic(page: Page) -> dict[str, float]:
-    """Return bytes per second of an open view whose trial goes on."""
+    """Return the bytes per second of an open view whose trial trains."""
     found = {}
     for tab, pages in {
         "timings": (timings(NUM_RANKS, NUM_POINTS), system(0, 10)),
@@ -231,7 +231,7 @@ def traffic(page: Page) -> dict[str, float]:
 
 
 def opened(page: Page, client: Client) -> dict[str, float]:
-    """Return how long a trial of many points takes to open, with a real master's answers."""
+    """Return the time to open a trial of many points, with a real master's answers."""
     client.document("experiments").fetch()  # starts the reader
     began = time.monotonic()
     state = cast(ViewState, client.document("experiment", experiment_id=1).fetch())
@@ -258,7 +258,7 @@ def opened(page: Page, client: Client) -> dict[str, float]:
 
 @contextmanager
 def long_trial(home: Path, num_points: int) -> Iterator[Client]:
-    """Run a master with a running trial that has so many points of a metric."""
+    """Run a master with a running trial that has this many points of a metric."""
     database = home / "data" / "det.sqlite3"
     database.parent.mkdir()
     bench = Bench(database)
@@ -284,7 +284,7 @@ def bundle() -> dict[str, float]:
 
 
 def percentile(values: list[Any], percent: int) -> float:
-    """Return that percentile, of few values the highest."""
+    """Return this percentile; of few values, the highest."""
     ordered = sorted(values)
     return float(ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]) if ordered else 0.0
 

@@ -1,10 +1,10 @@
-"""The sidebar's list beside JupyterLab's WindowedList, in Chromium.
+"""The sidebar's list against JupyterLab's WindowedList, in Chromium.
 
 python -m tests.benchmarks.windowed_list [ROWS...]
 
     first      from the items to the first rows in the page
     last       from the jump to the last row until it is in the page
-    created    elements that were made for rows until then
+    created    elements that were created for rows until then
     moved      how far the rows in view move when a row is inserted above them
 """
 

@@ -2,7 +2,7 @@
 
 change     stored permanently. All ranks make it after the same batch, whose number is stored too.
            A later run that starts before that batch repeats the change there; a run that
-               starts after it has the change in its checkpoint
+           starts after it has the change in its checkpoint
 profile    of the current run; when the run ends, missing traces are recorded as failed
 """
 
