@@ -40,7 +40,7 @@ FLUSH_PERIOD_S = 0.5
 class Decision(NamedTuple):
     """The result of an exchange, the same on all ranks: the maximum of their requests."""
 
-    leave: int  # 1: yes, 0: no; so are the next four
+    leave: int  # 1: yes, 0: no; like the next four fields
     stop: int
     flush: int
     is_written: int

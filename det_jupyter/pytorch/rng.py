@@ -36,7 +36,7 @@ def draw_seed() -> int:
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python's, numpy's and torch's global generators, CUDA's too."""
+    """Seed the global generators of Python, numpy, torch and CUDA."""
     seed_cpu(seed)
     if _can_have_devices():
         torch.manual_seed(seed)
@@ -68,7 +68,7 @@ def seed_rank(seed: int, rank: int) -> None:
 
 
 def get_states(device: torch.device = _CPU) -> RngStates:
-    """Return the states of the CPU's generators and the device's, as tensors and plain values."""
+    """Return the states of the generators of CPU and device, as tensors and plain values."""
     gathered = numpy.random.get_state(legacy=False)
     assert isinstance(gathered, dict)
     numpy_state = gathered["state"]

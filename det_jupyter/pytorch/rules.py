@@ -137,7 +137,8 @@ class RunStart:
 
     seed: int  # the trial's seed
     checkpoint: CheckpointRef | None = None  # the checkpoint to continue from
-    warm_start: CheckpointRef | None = None  # another trial's: only its weights are loaded
+    # A checkpoint of another trial, of which only the weights are loaded.
+    warm_start: CheckpointRef | None = None
     best_metric: float | None = None  # best of the experiment before this run
 
     @property

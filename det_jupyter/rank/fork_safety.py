@@ -84,10 +84,10 @@ def warn_of_users_threads() -> None:
 
 
 def _choose_warning() -> None:
-    """Filter the warning of the fork that follows, whatever filters the program has set.
+    """Show or suppress the warning of the next fork, overriding the program's own filters.
 
-    Filters are changed only where it is necessary: after each change Python repeats the warnings
-    that it shows once.
+    Filters are changed only if necessary: after each change Python repeats warnings that it
+    normally shows once.
     """
     if not _has_users_threads():
         if warnings.filters[:1] != [_IGNORED]:

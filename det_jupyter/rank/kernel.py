@@ -131,7 +131,7 @@ class _GuestKernel(IPythonKernel):
     async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
         """Interrupt the cell, if one runs. SIGINT would reach the trainer and its workers.
 
-        Called in the thread of the control channel, while the cell runs in the kernel's.
+        Called in the thread of the control channel, while the cell runs in the kernel's thread.
         """
         _interrupt_cell(self._thread)
         assert self.session is not None
@@ -229,7 +229,7 @@ class _GuestApp(IPKernelApp):
     init_pdb = _leave_alone
     init_path = _leave_alone  # sys.path
     init_gui_pylab = _leave_alone  # MPLBACKEND
-    init_extensions = _leave_alone  # the user's, made for notebooks
+    init_extensions = _leave_alone  # the user's extensions are made for notebooks
     init_code = _leave_alone  # the user's startup files
     load_config_file = _leave_alone
     log_connection_info = _leave_alone

@@ -71,7 +71,7 @@ def environment(
 ) -> Mapping[str, str]:
     """Return the environment variables of the rank in addition to its parent's.
 
-    CUDA_VISIBLE_DEVICES contains the scheduler's devices, whatever the user's configuration says.
+    CUDA_VISIBLE_DEVICES contains the scheduler's devices; the configuration cannot change it.
 
     Args:
         captured: Values, from the user's kernel, of variables that the configuration only names.

@@ -93,8 +93,8 @@ class PromptStore(Store):
 
 Joined = tuple[Store, int, int]  # store, rank, world size
 
-# For a rank that hangs. When a rank ends, gloo raises at once; NCCL would wait this long, but the
-# agent ends the gang before.
+# The time limit for a rank that hangs. When a rank ends, gloo raises at once; NCCL would wait this
+# long, but the agent ends the gang before.
 _GRADIENT_TIMEOUT = timedelta(minutes=30)
 _STORE_TIMEOUT = timedelta(minutes=5)  # time for all ranks to connect
 

@@ -117,7 +117,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 def reported_steps(page: ControlPage, world_size: int) -> int:
-    """Return the steps completed that the control page has for the ranks; 0 if none."""
+    """Return the steps completed that ranks have reported on the control page; 0 if none."""
     return max((page.batch_of(rank) or 0 for rank in range(world_size)), default=0)
 
 

@@ -127,7 +127,7 @@ class DeviceSamples:
 
 
 class UsageSource:
-    """Makes a Usage."""
+    """Makes the document `usage` (a Usage)."""
 
     max_age_s: float | None = None
 

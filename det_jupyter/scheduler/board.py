@@ -37,7 +37,7 @@ class Seats:
     """One agent during a pass.
 
     Args:
-        agent: What it offers.
+        agent: The agent, with the slots that it offers.
         gangs: The gangs on it, by id.
         free: Slots that no gang holds, ascending.
         coming: Number of slots that are free once the leaving gangs have left.

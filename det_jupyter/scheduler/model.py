@@ -193,7 +193,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What is decided about a snapshot.
+    """Decisions about a snapshot.
 
     Args:
         starts: Gangs that start.

@@ -112,7 +112,7 @@ def _clear_one(room: Room, priority: int) -> Way | None:
 
 
 def _slots_above(board: Board, seats: Seats, priority: int) -> int:
-    """Return the slots of gangs that stay on an agent and have a greater priority number."""
+    """Return how many slots on an agent staying gangs of greater priority number hold."""
     return board.free_without(seats, priority) - seats.coming
 
 

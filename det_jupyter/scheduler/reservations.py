@@ -91,7 +91,7 @@ class Reservations:
                 self.spare[agent_id] += slots
 
     def coming(self, agent_id: str) -> int:
-        """Return the slots left for one more request on an agent once leaving gangs have left."""
+        """Return how many slots remain for another request once leaving gangs have left."""
         if agent_id not in self.agents:
             return self._board.seats[agent_id].coming
         return self.spare.get(agent_id, 0)
@@ -186,7 +186,7 @@ class Reservations:
         return self._room_for_promised(agents[0]) >= request.slots
 
     def _room_for_promised(self, agent_id: str) -> int:
-        """Return the slots that are or will be free for a request with a promise."""
+        """Return how many slots are or will be free for a request with a promise."""
         if self.agents.get(agent_id) is not None:
             # The request with the promise can preempt it again.
             return self._board.seats[agent_id].coming

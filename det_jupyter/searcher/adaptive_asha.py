@@ -74,7 +74,7 @@ class AdaptiveAshaSearcher(HalvingSection):
 
 
 def _most_rungs(max_rungs: int, full: int, max_trials: int, divisor: float) -> int:
-    """Return the rungs of the longest bracket."""
+    """Return the number of rungs of the longest bracket."""
     scale = math.log(divisor)
     return min(max_rungs, int(math.log(full) / scale) + 1, int(math.log(max_trials) / scale) + 1)
 

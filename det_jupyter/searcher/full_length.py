@@ -1,8 +1,8 @@
-"""`single` and `random`: every trial trains to its full length, whatever its metric is.
+"""`single` and `random`: every trial trains to its full length, independent of its metric.
 
 A new trial is created when one is over, so that at most `max_concurrent_trials` exist at a time. A
-random trial with invalid hyperparameters is replaced. The trial of `single` is not, so that its
-error is shown; nor is a point of a grid.
+random trial with invalid hyperparameters is replaced. The trial of `single` is not replaced, so
+that its error is shown; a point of a grid is not either.
 """
 
 from __future__ import annotations

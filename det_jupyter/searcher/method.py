@@ -36,7 +36,8 @@ class TrainTo:
 
     index: int  # the trial
     length: Length  # counted from the trial's beginning
-    is_last: bool  # the trial is closed there whatever its metric, without waiting for a decision
+    # Whether the trial is closed at `length`, whatever its metric, without waiting for a decision.
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)

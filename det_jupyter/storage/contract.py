@@ -4,8 +4,8 @@ location       of a storage, as in the configuration: a folder, or scheme://...
 path           of a checkpoint: location/uuid, as text; it is recorded, shown, and opened by
                `find_checkpoint` (kinds.py)
 folder         on this computer, that a checkpoint is written into or read from, for a while
-metadata.json  in each checkpoint, with its uuid and the metadata that it was stored with; if it
-               is there, all of the checkpoint's files are
+metadata.json  in each checkpoint, with its uuid and metadata; a folder that has it has all files
+                   of the checkpoint
 """
 
 from __future__ import annotations

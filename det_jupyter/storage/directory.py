@@ -249,7 +249,7 @@ def existing(folder: Path) -> Path:
     """Return the folder of a checkpoint.
 
     Raises:
-        CheckpointError: It is not there.
+        CheckpointError: The folder does not exist.
     """
     if not folder.is_dir():
         raise CheckpointError(f"checkpoint {folder.name}: not in {folder.parent}")
@@ -259,7 +259,7 @@ def existing(folder: Path) -> Path:
 def remove_tree(folder: Path) -> None:
     """Remove a folder while other processes may remove it too: writers remove `.part-*`."""
     while os.path.lexists(folder):
-        with suppress(FileNotFoundError):  # another process has removed a file of it: go on
+        with suppress(FileNotFoundError):  # another process has removed one of its files: continue
             shutil.rmtree(folder)
 
 

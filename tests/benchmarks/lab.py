@@ -10,11 +10,11 @@ with eight GPUs that it samples ten times a second.
     first paint   from JupyterLab being ready (`app.restored`) to the frame after the first rows
                   of experiments are in the page; its layout has the sidebar open
     updates       validations reported one by one to the master, while the sidebar shows the list,
-                  and then an experiment's page in front. `patches` are what reaches the page: the
-                  reader puts together what happens in between. Last, as many are made up in the
-                  page, of five experiments each
+                  and then an experiment's page in front. `patches` is the number that reaches the
+                  page, as the reader joins changes. At last, the same number of patches is
+                  simulated in the page, of five experiments each
     latency       of GET /api/status, one after the other on one connection, alternating between
-                  no socket and five sockets that follow everything an open tab follows
+                  no socket and five sockets that follow the documents of an open tab
 """
 
 from __future__ import annotations

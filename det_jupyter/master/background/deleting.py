@@ -136,7 +136,7 @@ def _unrecorded(
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name in recorded or not is_name(path.name) or path.is_symlink():
             continue
-        with suppress(CheckpointError, OSError):  # it is no checkpoint
+        with suppress(CheckpointError, OSError):  # it is not a checkpoint
             metadata: object = read_metadata(path)
             if (
                 isinstance(metadata, dict)

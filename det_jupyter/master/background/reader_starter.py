@@ -196,7 +196,7 @@ def _fork_reader(
 
 
 def _load(target: str) -> Target:
-    """Import the reader's function, whose version must be the master's.
+    """Import the reader's function; its version must be the version of the master.
 
     Raises:
         DetError: Another version was installed since the master started.

@@ -119,7 +119,7 @@ class Alerts:
     def _destinations(
         self, kind: AlertKind | None, experiment: Experiment | None, pool: str
     ) -> list[Destination]:
-        """Return the destinations of an alert; without an experiment, all of the user's."""
+        """Return the destinations of an alert; without an experiment, all of alerts.yaml."""
         mine, theirs = self._addresses.alerts.content.alerts, list[UserAlert]()
         environment = None
         if experiment is not None:

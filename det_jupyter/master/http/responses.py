@@ -114,7 +114,7 @@ def refusal(
     Args:
         status_code: The HTTP status.
         error: Name of the exception class that the client raises.
-        problems: What is wrong; a string has no path in the request.
+        problems: The problems; a string is a problem without a path in the request.
         missing: `what` and `number` of the Refusal, if the URL has an id that does not exist.
     """
     found = [Problem("", each) if isinstance(each, str) else each for each in problems]

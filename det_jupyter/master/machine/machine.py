@@ -169,7 +169,7 @@ class Machine:
         return turn.commands
 
     def take_over(self, other: Machine) -> None:
-        """Replace this machine's state by that of another, which must not be used any more."""
+        """Replace this machine's state by that of `other`, which must not be used afterwards."""
         self.state, self.indexes = other.state, other.indexes
         self.queue, self.searches = other.queue, other.searches
         self._changes, self._scheduler_errors = Changes(), []

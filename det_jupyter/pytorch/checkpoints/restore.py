@@ -39,7 +39,7 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
     Args:
         path: The folder.
         is_checked: Verify the file's checksums first; it is enough if one rank of a computer does.
-        options: For `torch.load`.
+        options: Further arguments of `torch.load`.
 
     Raises:
         CheckpointError: There is no state, or it is damaged or cannot be read.
@@ -53,7 +53,7 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
         raise
     except FileNotFoundError:
         raise CheckpointError(f"{path} holds no training state: no {STATE_FILE}") from None
-    except Exception as error:  # torch raises whatever its unpickler and zip reader do
+    except Exception as error:  # torch's unpickler and zip reader raise errors of many types
         raise CheckpointError(f"{path / STATE_FILE} cannot be read: {error}") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         given = state.get("format") if isinstance(state, dict) else type(state).__name__
@@ -124,7 +124,8 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
         context.scaler.load_state_dict(state["scaler"])
     is_same_size = state["size"] == context.distributed.size
     own = state["own_callbacks"][context.distributed.rank] if is_same_size else None
-    parts.callbacks.load_state_dict(own or state["callbacks"])  # the chief's
+    # A rank without a state of its own uses the chief's.
+    parts.callbacks.load_state_dict(own or state["callbacks"])
     for name, part in parts.shared.items():
         if name in state["parts"]:
             part.restore(state["parts"][name])

@@ -85,7 +85,8 @@ class Savepoints:
             restore_models(context, state, where)
             restore_training(self._parts, state, where)
             apply_changed(self._parts, state, changes)
-        elif source := self._start.warm_start:  # another trial's: its weights, and nothing else
+        # Only the weights of another trial's checkpoint are loaded.
+        elif source := self._start.warm_start:
             where = f"searcher: checkpoint {source.uuid}"
             with reading(source.path) as folder:
                 restore_models(context, read_state(folder), where)

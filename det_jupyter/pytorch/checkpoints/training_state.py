@@ -57,7 +57,7 @@ class Parts:
 
     Args:
         context: Has the wrapped models, optimizers, schedulers and reducers.
-        callbacks: The trial's.
+        callbacks: The trial's callbacks.
         shared: Further objects by name, whose state is the same on all ranks.
         built: Values of optimizers and schedulers as the trial made them (configured.py).
     """

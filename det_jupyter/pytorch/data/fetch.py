@@ -69,9 +69,9 @@ class Fetch:
     """Stands in for the dataset in torch's loader: `__getitems__` returns a whole batch.
 
     Args:
-        dataset: The user's, with `__getitem__`, and perhaps `__getitems__`.
-        collate_fn: The user's; None for torch's.
-        seed: Random draws while loading are seeded from it.
+        dataset: The user's dataset, with `__getitem__`, and perhaps `__getitems__`.
+        collate_fn: The user's collate function; None: torch's.
+        seed: The seed of random draws while loading.
     """
 
     def __init__(self, dataset: Any, collate_fn: Collate | None, seed: int) -> None:
@@ -171,7 +171,7 @@ class Columns:
             try:
                 inner = torch.as_tensor(dataset.indices, dtype=torch.int64)
             except (TypeError, ValueError, RuntimeError):
-                return None  # the indices are no numbers
+                return None  # the indices are not numbers
             inner = inner.where(inner >= 0, inner + len(dataset.dataset))  # type: ignore[arg-type]  # it is sized
             chosen = inner if chosen is None else inner[chosen]
             dataset = dataset.dataset

@@ -57,7 +57,7 @@ States = tuple[Any, ...]
 
 
 class GeneratorStart(NamedTuple):
-    """States with which a batch begins; Python's and NumPy's as they are in memory."""
+    """States with which a batch begins; those of Python and NumPy are in their memory format."""
 
     torch_seed: int
     python: bytes

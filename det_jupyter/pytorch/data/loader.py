@@ -207,10 +207,11 @@ class Flag:
 
 
 def _with_flags(given: BaseContext | None) -> BaseContext:
-    """Return a context of multiprocessing whose events are flags.
+    """Return a context of multiprocessing whose `Event` is a `Flag`.
 
     Args:
-        given: The context to change a copy of; None: that of the default start method.
+        given: The context that is copied and changed; None: the context of the default start
+            method.
     """
     context = copy(given or torch.multiprocessing.get_context(get_start_method()))
     vars(context)["Event"] = Flag

@@ -71,7 +71,7 @@ class _Shard(_Derived[T]):
 
 
 class DistributedSampler(_Shard[int]):
-    """Gives each rank every `num_workers`-th record, beginning with its own rank's."""
+    """Gives each rank every `num_workers`-th record; the first has the number of the rank."""
 
 
 class DistributedBatchSampler(_Shard[list[int]], BatchSampler):

@@ -92,7 +92,7 @@ class InferenceReducers:
             self._surplus = slots[size:]
 
     def _join_functions(self, slots: Sequence[_Slot]) -> None:
-        """Move all values for functions to the first slot, in the order of the data."""
+        """Move the values of function reducers from all states to the first, in data order."""
         for index, (reducer, _) in enumerate(self._wrapped):
             if slots and isinstance(reducer, FunctionReducer):
                 values = merged_values([slot["states"][index] for slot in slots])

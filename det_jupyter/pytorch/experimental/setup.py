@@ -194,7 +194,7 @@ def open_context(
         until_exit: Closed at the end of the process.
 
     Raises:
-        ConfigError: The ranks of the surrounding context are others than the script's.
+        ConfigError: The ranks of the surrounding context differ from those of the script.
     """
     context = core.current()
     if context is None:

@@ -77,8 +77,8 @@ def validate(
         context: Has the models and reducers, and the ranks.
         loader: A DataLoader, or another iterable of batches.
         stream: Returned by `open_stream` for this loader.
-        callbacks: The trial's.
-        limit: Maximal number of batches of this rank, for a trial that is only tried out.
+        callbacks: The trial's callbacks.
+        limit: Most batches of this rank, for a trial that is only tried out.
         after_batch: Called after each batch.
 
     Raises:

@@ -121,7 +121,7 @@ class Reporter:
         return self._metrics.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned (the chief's, on all ranks, if metrics are averaged)."""
+        """Restore what `state` returned: the chief's state on all ranks if they average."""
         self._metrics.restore(state)
 
 

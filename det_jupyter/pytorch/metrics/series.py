@@ -69,8 +69,8 @@ class MetricSeries:
     def add(self, metrics: dict[str, Any], batch_idx: int, records: float | Tensor) -> None:
         """Add the metrics of one batch with `records` records. Never waits for a device.
 
-        In place of records it may be another weight of the batch. Of a tensor or array with
-        several elements, the mean is added.
+        `records` may be another weight of the batch instead. For a tensor or array with several
+        elements, the mean is added.
 
         Raises:
             TrialMistake: A value is no number, or the names differ from those of earlier batches.

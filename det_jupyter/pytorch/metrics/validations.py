@@ -26,8 +26,8 @@ class Validations:
     Args:
         trial, context: The trial and its context.
         core: This rank's journal and collectives.
-        rules: Have the metric by which validations are compared, and its direction.
-        callbacks: The trial's.
+        rules: Contain the metric by which validations are compared, and its direction.
+        callbacks: The trial's callbacks.
         best: The best metric so far, in earlier runs and other trials.
         timings: Journaled also within a validation that takes long.
     """

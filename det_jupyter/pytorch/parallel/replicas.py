@@ -168,8 +168,8 @@ class DistributedModel(DistributedDataParallel):
     def set_bucket_size(self, bucket_mb: float | None) -> None:
         """Exchange gradients in buckets of another size from the next batch on. Collective.
 
-        Call it when gradients are exchanged or zeroed: those of an unfinished window are copied
-        once more.
+        Call it when gradients are exchanged or zeroed: gradients of an unfinished window would
+        have to be copied again.
         """
         inherited = nn.Module().__dict__.keys()
         kept = {name: value for name, value in self.__dict__.items() if name in inherited}

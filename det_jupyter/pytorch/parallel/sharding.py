@@ -36,7 +36,8 @@ from det_jupyter.errors import ConfigError
 # Torch's modules for sharding take a second to import, so they are imported only where needed.
 
 _CONTAINERS = (nn.ModuleList, nn.Sequential)
-_OUTSIDE = ("mixed torch.Tensor and DTensor", "running forward through the root")  # torch's
+# Parts of torch's error messages.
+_OUTSIDE = ("mixed torch.Tensor and DTensor", "running forward through the root")
 
 
 def blocks(model: nn.Module) -> list[nn.Module]:

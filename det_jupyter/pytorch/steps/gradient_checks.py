@@ -33,11 +33,11 @@ _ZERO_GRAD = torch.optim.Optimizer.zero_grad
 
 
 class RawBackward:
-    """Detects gradients of an optimizer that `context.backward` did not compute: raw ones.
+    """Detects gradients of an optimizer that `context.backward` did not compute (raw gradients).
 
     Args:
-        parameters: The optimizer's. The last trained one gets the hook: it is often the one next
-            to the loss, so most losses reach it.
+        parameters: The optimizer's parameters. The last trained one gets the hook: it is often
+            next to the loss, so most losses reach it.
 
     Attributes:
         is_ours: Whether the backward pass that is running is one of `context.backward`.

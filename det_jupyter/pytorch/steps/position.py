@@ -27,7 +27,7 @@ class Position:
     first_batch_idx: int = 0  # first batch of this run
     end: int = sys.maxsize  # number of batches of the whole training
     cut_at: int = 0  # batches trained at the last optimizer step, where this window begins
-    # Of a window whose batches have weights (batch_weight.py): the first's, and the sum so far.
+    # For a window whose batches have weights (batch_weight.py): the first weight, and the sum.
     window_weights: tuple[Any, Any] | None = None
 
     @property
@@ -43,7 +43,7 @@ class Position:
 
     @property
     def next_step(self) -> int:
-        """The batch of the optimizer step after this window's; may be beyond the end."""
+        """The batch of the optimizer step after the one of this window; may be beyond the end."""
         following = self._regular_start + 2 * self.aggregation_frequency - 1
         return following if self.batch_idx + 1 == self.end else min(following, self.end - 1)
 

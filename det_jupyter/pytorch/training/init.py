@@ -38,7 +38,8 @@ def init(
     Seeds all generators, so that every rank and every run builds the same weights.
 
     Args:
-        hparams: By default those of `exp_conf`; in a rank of an experiment, the trial's.
+        hparams: The hyperparameters; by default those of `exp_conf` or, in a rank of an
+            experiment, the trial's.
         exp_conf: An experiment's configuration, or a part of one.
         distributed: The ranks; by default those that torchrun started.
         aggregation_frequency: Batches from one step of the optimizer to the next; by default the
@@ -102,7 +103,7 @@ def context_of_rank(
 
     Args:
         rank: The rank's context of the Core API, whose `info` has the trial.
-        hparams: By default the trial's.
+        hparams: The hyperparameters; by default the trial's.
     """
     info = rank.info
     assert info is not None, "a rank of an experiment"

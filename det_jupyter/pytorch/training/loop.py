@@ -186,7 +186,7 @@ class Loop:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The metrics of the last batch, this rank's."""
+        """This rank's metrics of the last batch."""
         return self._reporter.latest()
 
     @property

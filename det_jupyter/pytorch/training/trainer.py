@@ -183,7 +183,7 @@ class Trainer:
         )
 
     def _aimed_at(self, length: Length) -> core.Context:
-        """Return the core context with `length` as the only target, instead of the search's."""
+        """Return the core context with `length` as the only target, without the search's."""
         searcher = core.SearcherContext(
             length,
             is_last=True,

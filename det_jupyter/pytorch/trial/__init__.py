@@ -1,1 +1,1 @@
-"""What a user writes, and the context that a trial works with."""
+"""The classes that a user derives from, and the context of a trial."""

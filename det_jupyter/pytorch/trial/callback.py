@@ -53,7 +53,7 @@ class PyTorchCallback:
         """Run after the last batch of an epoch."""
 
     def on_training_batch_start(self, batch: Any, epoch_idx: int, batch_idx: int) -> None:
-        """Run before `train_batch`, with the same batch: this rank's, on its device."""
+        """Run before `train_batch`, with the same batch of this rank, on its device."""
 
     def on_training_batch_end(
         self, metrics: Mapping[str, Any], epoch_idx: int, batch_idx: int
@@ -66,7 +66,7 @@ class PyTorchCallback:
     def on_training_workload_end(
         self, avg_metrics: Mapping[str, Any], batch_metrics: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Run when training metrics are reported, with their averages and each batch's."""
+        """Run when training metrics are reported, with averages and the metrics of each batch."""
 
     def on_validation_start(self) -> None:
         """Run before a validation."""

@@ -64,7 +64,7 @@ class PyTorchTrialContext(TrialInfo, Instruments):
 
     Attributes:
         distributed, core, device, config: As above.
-        models, optimizers, lr_schedulers: What was wrapped, in the order of wrapping.
+        models, optimizers, lr_schedulers: The wrapped objects, in the order of wrapping.
         stepping: Computes gradients and steps the optimizers.
         position: The batch that is being trained; the loop writes it.
         scaler: The gradient scaler: the trial's own, or that of mixed precision; or None.

@@ -44,7 +44,7 @@ class PyTorchTrial:
     def train_batch(
         self, batch: Any, epoch_idx: int, batch_idx: int
     ) -> torch.Tensor | dict[str, Any]:
-        """Train on one batch (this rank's) and return its metrics, or only its loss."""
+        """Train on one batch of this rank, and return its metrics, or only its loss."""
         raise NotImplementedError
 
     def build_training_data_loader(self) -> DataLoader:
@@ -56,7 +56,7 @@ class PyTorchTrial:
         raise NotImplementedError
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
-        """Return the metrics of one batch (this rank's)."""
+        """Return the metrics of one batch of this rank."""
         raise NotImplementedError
 
     def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
@@ -68,14 +68,14 @@ class PyTorchTrial:
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:
-        """Return how many records a batch (this rank's) has, for the weights of metrics.
+        """Return the number of records in a batch of this rank, for the weights of metrics.
 
         Override it if a record is not a row: graphs, tokens. Without it, a DataLoader counts rows.
         It is called with batches before they are moved to the device, and weights metrics of
-        training and validation. Gradients of a DataLoader's batches are weighted by rows, whatever
-        it returns; if the loss is a mean over something else, pass its weight:
-        `context.backward(loss, weight=...)`. With loaders of other kinds it weights gradients too,
-        because their rows are not known.
+        training and validation. Gradients of a DataLoader's batches are always weighted by rows;
+        if the loss is a mean over something else, pass its weight: `context.backward(loss,
+        weight=...)`. With loaders of other kinds it weights gradients too, because their rows are
+        not known.
         """
         return data_length(batch)
 

@@ -177,7 +177,7 @@ class Instruments:
     Args:
         folder: The trial's folder for TensorBoard's files.
         rank: This rank.
-        profiler: The Core API's.
+        profiler: The profiler of the Core API.
 
     Attributes:
         profiler: The trial's own sections and counters, for its timings.

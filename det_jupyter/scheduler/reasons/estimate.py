@@ -51,7 +51,7 @@ def estimate_end(
         now: UTC seconds.
         first_fraction: The part that was done at that first step; above 0 if it was resumed.
         may_stop_early: Whether its search may end it before its target.
-        basis: What the estimate is computed from, in words.
+        basis: The basis of the estimate in words, such as `by its progress`.
     """
     gained = fraction - first_fraction
     if elapsed_s < _LEAST_SECONDS or gained < _LEAST_GAINED:

@@ -162,9 +162,9 @@ def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
 
 
 def starts_anew(wait: Wait, value: int) -> bool:
-    """Return whether the experiment, killed and submitted with `value` slots, starts at once.
+    """Return whether the experiment, if killed and resubmitted with `value` slots, starts at once.
 
-    False if it holds slots: its running trials are not worth killing for this one.
+    False if it holds slots: its running trials must not be killed for this one.
     """
     own = wait.group
     if wait.pool.held(own.id):

@@ -1,7 +1,7 @@
 """Why a request waits although its pool can run it, in one sentence; else see cannot_run.py.
 
-needs 4 slots                                              what it asks for
-2 of 8 are free                                            what is there
+needs 4 slots                                              what it requests
+2 of 8 are free                                            free slots
 experiment 3 “resnet” (trial 7, priority 42, since 14:02,
     notebook eda.ipynb) holds 6                            who has it
 starts when it ends or is paused, about 14:20

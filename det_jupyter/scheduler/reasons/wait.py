@@ -170,7 +170,7 @@ class Wait:
         return large[:NEARBY]
 
     def held(self, seats: Seats) -> int:
-        """Return the slots held on an agent, without gangs that would be preempted for it."""
+        """Return how many slots on an agent are held by gangs that would not be preempted."""
         return sum(
             len(gang.slots_on(seats.id))
             for gang in seats.gangs.values()

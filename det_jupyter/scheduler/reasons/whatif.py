@@ -50,7 +50,7 @@ class WhatIf:
 
     Args:
         pool: The pool after the change, before the decisions.
-        facts: Tell which trials queue when others end.
+        facts: The master's data on which trials queue when others end.
 
     Attributes:
         started: Requests that started after the change.

@@ -1,4 +1,4 @@
-"""What to print while an experiment is followed: new reasons for waiting, and hangs."""
+"""Selects what to print while an experiment is followed: new reasons for waiting, and hangs."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def no_metrics(charts: Sequence[Chart], status: Status) -> str:
 
 
 def _titles(curves: Sequence[Curve]) -> list[str]:
-    """Return the title of each curve's chart; a validation metric shares its training metric's."""
+    """Return the title of each curve's chart; a validation metric has its training metric's."""
     names = names_by_group(curves)
     training, validation = names.get("training", set()), names.get("validation", set())
 

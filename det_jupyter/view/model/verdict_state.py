@@ -52,7 +52,7 @@ class Cause(TypedDict):
 
 
 class Verdict(TypedDict):
-    """What limits a trial's speed: a sentence, causes with evidence, and shares of the time.
+    """The limit of a trial's speed: a sentence, causes with evidence, and shares of the time.
 
     The verdict is named after the first of `causes`. `shares` sum to 1, in the order of
     VERDICT_WORDS. `network` describes the exchange of a trial on several computers; else "".

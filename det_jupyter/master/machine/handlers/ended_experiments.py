@@ -120,7 +120,7 @@ def on_continue_requested(turn: Turn, event: ContinueRequested) -> None:
 
 
 def on_set_retention(turn: Turn, event: SetRetention) -> None:
-    """Change how many checkpoints are kept, and delete those that are too many."""
+    """Change how many checkpoints are kept, and delete the excess ones."""
     experiment = turn.state.experiment(event.experiment_id)
     if experiment.state in (State.DELETING, State.DELETE_FAILED):
         raise Conflict(f"experiment {experiment.id} is being deleted, with all its checkpoints")

@@ -159,7 +159,8 @@ class AgentRegistered(Wire):
     lost: dict[int, DeviceFault] = {}
     is_remote: bool = False  # it uses the listener for agents on other computers
     versions: dict[str, str] = {}
-    address: str = ""  # address of its computer for other agents; "": the master's
+    # Address of its computer for other agents; "": the same computer as the master.
+    address: str = ""
     port: int = 0  # port for connections of other agents; 0: none
     cluster: str = ""  # the cluster that its computer is a node of, if it is one
     node: str = ""  # the node, as the cluster identifies it

@@ -3,7 +3,7 @@
     trial                               in the queue
     QUEUED                              waits in its experiment's pool
     STARTING, RUNNING, STOPPING         holds slots in the pool of each of its agents
-    anything else                       is not there
+    anything else                       is not in the queue
 
 A handler that changes a trial or an experiment touches it afterwards (turn.py), which updates the
 look-ups; pools and agents are read from the state itself.

@@ -172,7 +172,8 @@ class Agent(Wire):
     slots: list[SlotView]
     is_away: bool = False  # not connected; its runs continue
     problem: str = ""  # why it is not connected, and what to do
-    address: str = ""  # address of its computer for other agents; "": the master's
+    # Address of its computer for other agents; "": the same computer as the master.
+    address: str = ""
     port: int = 0  # port for connections of other agents; 0: none
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device

@@ -6,7 +6,7 @@ that it has changed in part is discarded, and another one is restored from the d
 experiment:
 
     event                                        experiment
-    not needed to go on (a line with metrics)    the user is shown that it was set aside
+    not needed to continue (a metrics line)      continues; a message reports the event
     needed (anything that the machine handles)   given up: its ranks are killed, and it ends in
                                                  ERROR when they have exited
     about a deletion                             DELETE_FAILED

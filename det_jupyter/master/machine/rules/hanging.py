@@ -28,7 +28,7 @@ from det_jupyter.master.machine.rules.alerts import raise_alert, withdraw
 def record_stall(
     turn: Turn, trial: Trial, allocation: Allocation, rank: int, record: RanksStalled
 ) -> None:
-    """Store the stalled ranks of a part (or that none is); end the run if `hang.action` says so.
+    """Store the stalled ranks of a part, or that none is; apply `hang.action` to the run.
 
     Args:
         rank: The rank of that part in whose journal the agent has written the record.

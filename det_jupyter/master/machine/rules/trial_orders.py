@@ -28,7 +28,7 @@ MAX_PROFILES = 20  # most profiles kept per trial; the oldest are dropped
 
 
 def changes_of(trial: Trial) -> list[ChangeOrder]:
-    """Return orders for a trial's changes, those that were made and those that were not yet."""
+    """Return orders for a trial's changes, both those already made and those still to be made."""
     return [
         ChangeOrder(id=view.id, change=change, steps_completed=view.steps_completed)
         for view in trial.changes

@@ -113,7 +113,7 @@ class AgentClock:
         """Return a function that converts the times of a batch that arrives at `now`.
 
         A batch may have times from before and after a step of the clock. Each era converts a time
-        to a different one: the newest era that contains its own result counts.
+        differently. The function uses the newest era that contains the converted time.
         """
         ahead_s = self.ahead_s
         if len(self._eras) == 1:

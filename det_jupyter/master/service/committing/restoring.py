@@ -4,7 +4,7 @@ Commands that the machine returns for these events are dropped: they were carrie
 the machine repeats them when agents register.
 
 An event that was handled once may fail now, because the program has changed or the file is
-damaged. The master must start all the same:
+damaged. The master must start nevertheless:
 
     a snapshot that cannot be read      is quarantined; the one before it is used, and more events
     an event that cannot be read or     is quarantined; an event NewsSetAside replaces it and keeps

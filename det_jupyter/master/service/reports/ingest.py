@@ -124,7 +124,7 @@ class _Intake:
         self._run_verdicts = run_verdicts
         self._agent_id = agent_id
         self._offsets: dict[tuple[str, str], int] = {}
-        # By stream that is not the agent's: the offset after its skipped chunks.
+        # By stream of another agent: the offset after its skipped chunks.
         self._foreign: dict[tuple[str, str], int] = {}
 
     @property

@@ -15,7 +15,7 @@ Rows are packed, and chunks are rolled up into longer steps of time:
 
 A chunk that was rolled up refers to the chunk of the next step that contains its rows
 (`rolled_into`). Both are kept for a while: a picture of a long time reads the coarse one, a
-picture of a short time the fine ones. Of each step at least a number of the newest rows is kept
+picture of a short time the fine ones. For each step, a minimum number of the newest rows is kept
 (LEVELS); rows of the last step are kept for ever. The rules do not depend on ages, so a jump of
 the clock has no effect.
 """
