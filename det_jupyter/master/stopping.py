@@ -180,7 +180,7 @@ def find_agent_without_master() -> tuple[int, list[GangPlan]] | None:
 
 
 def find_processes_without_agent() -> list[int]:
-    """Return the pids of runs whose agent has ended; [] while an agent runs."""
+    """Return the pids of processes of runs whose agent has ended; [] while an agent runs."""
     if _is_agent_running():
         return []
     programs = (process.pid for _, process in programs_of(paths.data_dir()))

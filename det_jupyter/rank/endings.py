@@ -43,7 +43,7 @@ def check_exit(name: str, error: SystemExit) -> None:
     """Check the argument of `sys.exit`.
 
     Raises:
-        ExitedWith: It is an exit code that is not 0, or a message.
+        ExitedWith: The argument is an exit code that is not 0, or a message.
     """
     given = 0 if error.code is None else error.code
     if isinstance(given, int):

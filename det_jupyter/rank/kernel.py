@@ -200,7 +200,7 @@ class _GuestApp(IPKernelApp):
     kernel_class = _GuestKernel
 
     def init_iopub(self, *args: Any) -> None:
-        """Start our thread; ipykernel has no setting for its class."""
+        """Start a `_GuestIOPubThread`. ipykernel has no setting for the class of this thread."""
         kernelapp.IOPubThread = _GuestIOPubThread  # type: ignore[attr-defined]  # imported there
         super().init_iopub(*args)  # type: ignore[no-untyped-call]
 

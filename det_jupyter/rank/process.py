@@ -178,8 +178,8 @@ def _keep_temporary_files(folder: Path) -> None:
 def watch_lifeline(spec: RankSpec, *, after_s: float, then: Callable[[], None]) -> None:
     """Start a thread that kills this rank when its agent ends, however busy the main thread is.
 
-    The agent holds the write end of a pipe whose read end all ranks inherit. It closes when the
-    agent exits or is killed. PDEATHSIG only works for direct children, and only on Linux.
+    The agent holds the write end of a pipe whose read end all ranks inherit. The pipe closes when
+    the agent exits or is killed. PDEATHSIG only works for direct children, and only on Linux.
     Processes that a program has started are killed too, also in other process groups.
 
     Args:

@@ -243,7 +243,7 @@ def _check_cuda_is_fresh() -> None:
     """Check that CUDA was not initialized before the fork.
 
     Raises:
-        LaunchError: It was; torch's own error would be "cannot re-initialize CUDA".
+        LaunchError: CUDA was initialized; torch's own error would be "cannot re-initialize CUDA".
     """
     if torch.cuda._is_in_bad_fork():
         raise LaunchError(

@@ -245,7 +245,7 @@ class Pass:
         self._wanted[request.group] = wanted + request.slots
 
     def _make_room(self, request: Request, *, needs_victims: bool) -> list[str] | None:
-        """Preempt gangs if that makes room, and return the agents."""
+        """Preempt gangs if that frees enough slots for the request; return the agents, or None."""
         if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
             return None
         room = Room(self._board, self.kept, request.shape, self._now)

@@ -157,7 +157,7 @@ def _clear_wholes(room: Room, priority: int) -> Way | None:
 
 
 def _cheapest_wholes(room: Room, agents: list[Seats], num: int) -> tuple[Cost, Way]:
-    """Return the cheapest way to clear `num` of these agents, which are at least as many."""
+    """Return the cheapest way to clear `num` of these agents; there must be `num` or more."""
     board = room.board
     together: dict[tuple[str, ...], list[str]] = {}  # ids of gangs -> agents that these occupy
     for seats in sorted(agents, key=lambda seats: seats.id):

@@ -58,7 +58,7 @@ class Reservations:
         self._lent: set[str] = set()  # promised agents that more urgent requests keep loosely
 
     def keep_firmly(self, request: Request, agents: Sequence[str]) -> None:
-        """Keep agents where leaving gangs make room."""
+        """Keep agents on which gangs that are leaving free enough slots."""
         for agent_id in agents:
             is_one = len(agents) == 1
             self.spare[agent_id] = self.coming(agent_id) - request.slots if is_one else 0
@@ -67,7 +67,7 @@ class Reservations:
         self.by_request[request.id] = tuple(agents)
 
     def keep_loosely(self, request: Request, agents: Sequence[str], priority: int) -> None:
-        """Keep agents where no room is in sight yet."""
+        """Keep agents for a request that has too few free or coming slots so far."""
         for agent_id in agents:
             if agent_id in self.behind:
                 self.behind.remove(agent_id)  # only a promise kept the agent from this request
@@ -111,7 +111,7 @@ class Reservations:
         return {name for name, keeper in kept if keeper is None or keeper >= priority}
 
     def find_room(self, shape: Shape) -> list[str] | None:
-        """Return the agents where leaving gangs make room, by the tightest fit; None if none do.
+        """Return the agents with enough free and coming slots, by the tightest fit; None if none.
 
         Agents promised to requests of less urgent levels are used only if there are no others.
         """
@@ -223,7 +223,7 @@ class Reservations:
         )
 
     def is_lent(self, request: Request) -> bool:
-        """Return whether more urgent requests wait for a request's promised agents."""
+        """Return whether agents promised to this request are kept for more urgent requests."""
         return not self._lent.isdisjoint(request.promised)
 
 

@@ -130,7 +130,7 @@ class Search:
 
     @property
     def time_metric(self) -> str | None:
-        """The validation metric that training is measured by, if it is not its length."""
+        """The validation metric that measures the length of training; None: the batches do."""
         return getattr(self._searcher, "time_metric", None)
 
     @property

@@ -21,7 +21,7 @@ from det_jupyter.errors import CheckpointError
 
 
 class StorageDraft(Protocol):
-    """A checkpoint that is being written. Used by one thread at a time, not always the same one.
+    """A checkpoint that is being written. Threads may use it in turn, but not at once.
 
     The checkpoint cannot be found before `commit`, even if the process is killed. The methods
     raise an OSError if this computer's disk fails, and a CheckpointError if the storage does.
@@ -57,7 +57,7 @@ class StorageDraft(Protocol):
 
 
 class CheckpointStorage(Protocol):
-    """Stores checkpoints by uuid. One that can be found is complete, and does not change.
+    """Stores checkpoints by uuid. A checkpoint that can be found is complete and never changes.
 
     An object is used by one thread at a time; any number of processes use the same storage at
     once. Each method may be repeated. All of them raise a CheckpointError if the storage cannot be

@@ -212,7 +212,7 @@ class MlflowSender:
         return run is not None and not run.is_deleted
 
     def _send_missed(self, trial: _Trial, run: Run) -> None:
-        """Send the points of a trial that are before the present items."""
+        """Send the points of a trial that come before the items of this page."""
         for items in self._source.pages(trial.work.experiment_id, 0):
             earlier = [each for each in items if each.seq < trial.seq]
             own = [each for each in earlier if each.trial_id == trial.id]

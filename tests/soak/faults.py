@@ -95,7 +95,7 @@ def draw(rng: random.Random, hits: Counter[Cell], excluded: Collection[str] = ()
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A process that may be hit."""
+    """A process that a fault may hit."""
 
     role: str
     kind: str

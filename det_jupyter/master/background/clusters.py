@@ -165,7 +165,7 @@ class Clusters:
 
         Raises:
             NotFound: There is no such cluster.
-            Conflict: It is being added or removed.
+            Conflict: The cluster is being added or removed.
         """
         cluster = self._clusters.get(name)
         if cluster is None:
@@ -237,7 +237,7 @@ async def _first(cluster: Cluster) -> None:
     """Wait until a new cluster is connected.
 
     Raises:
-        Conflict: It cannot be connected to.
+        Conflict: The connection fails.
     """
     waits = [
         asyncio.create_task(cluster.connected.wait()),

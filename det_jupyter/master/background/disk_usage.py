@@ -162,7 +162,7 @@ def _sums(known: Known, data_dir: Path, now: float) -> dict[_Key, _Sum]:
 
 
 def _parts(known: Known, data_dir: Path, now: float) -> Iterator[tuple[_Key, Path, bool]]:
-    """Yield each part of the folders: its kind of use, its path, and whether it can be freed."""
+    """Yield a key, the path, and whether it can be freed, for each part of the data."""
     for location in sorted({str(data_dir / "checkpoints"), *known.locations}):
         is_own = location == str(data_dir / "checkpoints")
         yield from _checkpoints(known, Path(location), now, is_own=is_own)

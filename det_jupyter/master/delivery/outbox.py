@@ -123,7 +123,7 @@ class Outbox(Generic[Place]):
         return sorted(due, key=lambda place: self._began_at.get(place, 0.0))
 
     def has_turn(self, place: Place) -> bool:
-        """Return whether more may be sent to a place: no other one has waited for a minute."""
+        """Return whether more may be sent to a place: its turn lasts, or no other place waits."""
         if len(self.sending) < _MOST_AT_ONCE:
             return True
         is_over = self._clock() - self._began_at.get(place, 0.0) > _TURN_S

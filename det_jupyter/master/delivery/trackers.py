@@ -178,10 +178,10 @@ class Trackers:
     # Requests and reports of the processes.
 
     def work(self, group: str) -> list[TrackerWork]:
-        """Return some experiments that are behind and due, for a process to send next.
+        """Return experiments that a tracker process of this group is to send next.
 
         Raises:
-            NotFound: It is not a process of a place, or its turn is over: it has to end.
+            NotFound: The process was replaced, or the turn of its place is over; it has to end.
         """
         place = next((each for each in self.outbox.sending if each.group == group), None)
         if place is None:

@@ -153,7 +153,7 @@ def _add_logs(routes: APIRouter, service: Service) -> None:
 async def _read_logs(
     service: Service, trial_ids: Sequence[int], query: LogQuery, is_over: Callable[[], bool]
 ) -> Response:
-    """Answer with the lines that match; if there are none yet, wait up to `query.wait_s`."""
+    """Answer with the lines that match `query`; wait up to `query.wait_s` while there are none."""
     deadline = time.monotonic() + query.wait_s
     while True:
         # Read before the lines: when the end is stored, all lines are stored.

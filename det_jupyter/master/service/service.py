@@ -144,7 +144,7 @@ class Service:
         self._act(transaction)
 
     def take(self, event: Event) -> None:
-        """Handle an event from a program; one that fails is set aside (transaction.py)."""
+        """Handle an event from a program; an event that fails is set aside (transaction.py)."""
         self._act(self._with_reserve(lambda transaction: transaction.take(event)))
 
     def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:

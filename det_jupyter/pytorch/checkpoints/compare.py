@@ -36,8 +36,9 @@ class Difference:
         name: The value's dotted name.
         problem: What differs, in a few words.
         first: Index of the first element that differs; None unless both are tensors of one shape.
-        count, total: Number of elements that differ, and of all elements.
-        largest: Largest difference between two elements; None if it is not finite or no number.
+        count, total: Number of elements that differ, and number of all elements.
+        largest: Largest difference between two elements; None if it is not finite, or the values
+            are not numbers.
     """
 
     name: str

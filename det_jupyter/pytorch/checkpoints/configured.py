@@ -143,9 +143,9 @@ def _changed_state(saved: Any, was: Any, made: Any) -> tuple[Any, dict[str, None
 def _on_new_curve(scheduler: Any) -> Iterator[str]:
     """Set the rates that the schedule would have now if the training had begun with it.
 
-    Yields a description of each change. Only for schedulers with rates that torch can compute:
-    other schedulers multiply the present rate, so the rate at the end of a shorter schedule, often
-    0, would stay.
+    Yields a description of each change. Changes only schedulers of torch with a closed form for
+    their rates: other schedulers multiply the present rate, so the rate at the end of a shorter
+    schedule, often 0, would stay.
     """
     # A user's own subclass may compute other rates.
     is_torchs = type(scheduler).__module__.startswith("torch.optim.")

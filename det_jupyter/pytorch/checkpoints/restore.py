@@ -88,7 +88,7 @@ def restore_models(context: PyTorchTrialContext, state: dict[str, Any], where: s
     """Load the models' weights. Collective.
 
     Raises:
-        CheckpointError: The state is of other models.
+        CheckpointError: The state does not fit these models.
     """
     _check_count(where, "wrap_model", context.models, state["models"])
     for index, (model, saved) in enumerate(zip(context.models, state["models"], strict=True)):
@@ -104,7 +104,7 @@ def restore_training(parts: Parts, state: dict[str, Any], where: str) -> None:
     """Load everything else that the next batch depends on, except generators. Collective.
 
     Raises:
-        CheckpointError: The state is of another trial.
+        CheckpointError: The state does not fit this trial.
     """
     context = parts.context
     _check_count(where, "wrap_optimizer", context.optimizers, state["optimizers"])

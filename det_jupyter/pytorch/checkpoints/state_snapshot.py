@@ -169,7 +169,7 @@ def _is_safe_key(key: Any) -> bool:
 def _is_safe(value: Any) -> bool:
     """Return whether torch loads a value with `weights_only`.
 
-    It is tried, as users can register types with torch.
+    Saves and loads the value to find out, as users can register types with torch.
     """
     buffer = io.BytesIO()
     try:

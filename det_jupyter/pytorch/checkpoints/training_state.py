@@ -155,7 +155,7 @@ def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) 
 
 
 def size_of(state: Any) -> int:
-    """Return about how many bytes a state takes in a file: those of its tensors."""
+    """Return the size in bytes of a state's tensors, which is about its size in a file."""
     if isinstance(state, torch.Tensor):
         return state.numel() * state.element_size()
     if isinstance(state, Mapping):

@@ -208,7 +208,7 @@ def draws_nothing(dataset: Any) -> bool:
 
 
 def as_is(batch: Any) -> Any:
-    """Return the batch unchanged: the collate function for what is a batch already."""
+    """Return the batch unchanged: the collate function for data that is already batched."""
     return batch
 
 

@@ -110,7 +110,7 @@ def drawing_from(start: GeneratorStart) -> Iterator[None]:
 
 
 class OwnGenerators:
-    """States of generators apart from the global ones, which continue from block to block."""
+    """Generator states, separate from the global ones, that continue from block to block."""
 
     def __init__(self, seed: int) -> None:
         with drawing_from(batch_start(seed, 0, 0)):

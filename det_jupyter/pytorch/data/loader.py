@@ -319,7 +319,8 @@ def _problems_of_workers(arguments: Mapping[str, Any]) -> Iterator[str]:
 def shut_down(iterator: Any) -> None:
     """End the workers of a torch loader's iterator now, even if it is still referenced.
 
-    torch does it when the last reference is gone, but the traceback of an error holds some.
+    torch ends them when the last reference is gone, but the traceback of an error holds
+    references.
     """
     end = getattr(iterator, "_shutdown_workers", None)
     if end is not None:

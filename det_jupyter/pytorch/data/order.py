@@ -92,7 +92,8 @@ class Order:
             yield "sampler excludes shuffle; shuffle in the sampler"
 
     def length(self) -> int | None:
-        """Return the records (of a batch sampler: batches) in a pass; None without a length."""
+        """Return the number of records (for a batch sampler: batches) in a pass; None if unknown.
+        """
         return length_of(self.source)
 
     @property
@@ -221,7 +222,7 @@ def can_jump(sampler: object, batch_sampler: object) -> bool:
 
 
 def call_set_epoch(source: object, pass_idx: int) -> None:
-    """Call `set_epoch`, if the source or its sampler has it: they shuffle by themselves."""
+    """Call `set_epoch` of the source and of its sampler, where they have this method."""
     for shuffled in (source, getattr(source, "sampler", None)):
         set_epoch = getattr(shuffled, "set_epoch", None)
         if callable(set_epoch):

@@ -47,8 +47,9 @@ from det_jupyter.pytorch.rng import derive_seed
 class BatchStream(Protocol):
     """One rank's batches, beginning at some step.
 
-    A training's stream never ends. A validation's is one pass, and can be iterated again; workers
-    with `persistent_workers` are kept from one iteration to the next until the stream is closed.
+    The stream of a training never ends. The stream of a validation is one pass, and can be
+    iterated again; workers with `persistent_workers` are kept from one iteration to the next until
+    the stream is closed.
     """
 
     @property
@@ -302,9 +303,10 @@ class PlainLoaderStream:
             yield from batches
 
     def _with_epochs(self) -> list[Any]:
-        """Return the objects to call `set_epoch` of, as far as they have it.
+        """Return the objects on which to call `set_epoch`; some may be None or lack the method.
 
-        The sampler inside a batch sampler is left out: `call_set_epoch` calls both.
+        The sampler inside a batch sampler is left out: `call_set_epoch` handles it with the batch
+        sampler.
         """
         loader = self._loader
         names = "sampler", "batch_sampler", "dataset"

@@ -168,7 +168,8 @@ def check_only_inference(context: core.Context) -> None:
     """Check that this is the first inference of its experiment.
 
     Raises:
-        ConfigError: It is the second one; checkpoints have the position of only one inference.
+        ConfigError: The experiment has an inference already; checkpoints have the position of only
+            one inference.
     """
     global _begun_in
     if context.info is not None and _begun_in is context:

@@ -84,7 +84,8 @@ def validate(
     Raises:
         ConfigError: There is no validation data, the reducers do not fit the metrics, or the trial
             returned something else than metrics (a TrialMistake).
-        PeerFailed: One of these, or an error of `evaluate_full_dataset`, on another rank.
+        PeerFailed: One of these errors, or one of `evaluate_full_dataset`, was raised on another
+            rank.
     """
     reducers = context.reducers
     share_buffers(context.models)

@@ -185,7 +185,7 @@ def as_metrics(
         rank: This rank.
 
     Raises:
-        TrialMistake: It is something else.
+        TrialMistake: The method returned something else.
     """
     if isinstance(returned, dict):
         return returned
@@ -221,7 +221,7 @@ def check_same_names(source: str, by_rank: dict[int, list[str]]) -> None:
     """Check that the ranks return metrics of the same names.
 
     Raises:
-        TrialMistake: They do not; the message names two ranks.
+        TrialMistake: The names differ; the message names two ranks.
     """
     first, expected = next(iter(by_rank.items()))
     for rank, names in by_rank.items():

@@ -107,7 +107,7 @@ class LowRank:
         return future
 
     def set_timer(self, timed: Callable[[_Wait], _Wait] | None) -> None:
-        """Let `timed` put a timer around waits within the backward pass; None: no longer."""
+        """Put the timer that `timed` makes around waits in the backward pass; None removes it."""
         self._wait = _wait if timed is None else timed(_wait)
 
     def state(self) -> dict[str, Any]:

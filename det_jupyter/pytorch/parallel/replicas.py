@@ -94,7 +94,7 @@ class DistributedModel(DistributedDataParallel):
         """Check that the exchange is complete, before gradients are used.
 
         Raises:
-            TrialMistake: Some parameters got none.
+            TrialMistake: Some parameters got no gradient.
         """
         if error := self._unfinished():
             raise TrialMistake("train_batch", self._describe_unused(error))
@@ -149,8 +149,8 @@ class DistributedModel(DistributedDataParallel):
     def _agree_on_trained(self) -> None:
         """Check that all ranks train the same parameters. Collective.
 
-        Also averages the gradients of parameters that were frozen within a window over the ranks:
-        they come from the batches of the window before that.
+        Also averages, over the ranks, the gradients of parameters that were frozen within a
+        window: they come from batches of this window before the freeze.
         """
         named = dict(self.module.named_parameters())
         facts = [[it.requires_grad, it.grad is not None] for it in named.values()]
@@ -253,8 +253,9 @@ class DistributedModel(DistributedDataParallel):
 def fixes_buckets(device: torch.device, compression: Compression | None) -> bool:
     """Return whether the layout of buckets is fixed before the first batch.
 
-    It assumes an order of gradients that is only roughly the real one, which costs time on a GPU.
-    There it is done for PowerSGD, which has errors by bucket, and for deterministic algorithms.
+    A fixed layout assumes an order of gradients that is only roughly the real one, which costs
+    time on a GPU. On a GPU it is fixed only for PowerSGD, which stores errors by bucket, and for
+    deterministic algorithms.
     """
     if device.type == "cpu" or compression == "powersgd":
         return True

@@ -54,7 +54,7 @@ def load_model_state(model: nn.Module, state: Mapping[str, Any]) -> None:
     Every rank gets all of the state. The model may be wrapped or not.
 
     Raises:
-        RuntimeError: It is another model's state; torch's message has the names.
+        RuntimeError: The state is another model's; torch's message has the names.
     """
     own = unwrap(model)
     targets = {name.replace(_COMPILED, ""): name for name in own.state_dict()}
@@ -187,8 +187,8 @@ def load_rank_state(
 ) -> None:
     """Load what `rank_state` returned on this rank, after the models' states.
 
-    Call it only on the same number of ranks. On another, compression starts anew, and every rank
-    has the chief's buffers.
+    Call it only on the same number of ranks. On another number, compression starts anew, and every
+    rank has the chief's buffers.
     """
     for model, saved in zip(models, state or [], strict=False):
         if saved is None:

@@ -132,7 +132,7 @@ class Reducers:
         """Register a reducer, as `context.wrap_reducer` does, and return the MetricReducer.
 
         Raises:
-            TrialMistake: It is no reducer, is registered already, or its name is taken.
+            TrialMistake: `reducer` is no reducer, is registered already, or its name is taken.
         """
         chosen: dict[Phase, bool] = {"training": for_training, "validation": for_validation}
         phases = tuple(phase for phase, is_chosen in chosen.items() if is_chosen)
@@ -171,7 +171,7 @@ class Reducers:
 
         Raises:
             TrialMistake: A reducer failed, or returned something that cannot be reported.
-            PeerFailed: That happened on another rank.
+            PeerFailed: A reducer failed on another rank.
         """
         if not self.any(phase):
             return {}

@@ -68,7 +68,8 @@ class BatchWeight:
             device: The device of the loss.
 
         Raises:
-            TrialMistake: It is no weight, or the passes of a window cannot be weighed together.
+            TrialMistake: `weight` is not valid, or the passes of a window cannot be weighed
+                together.
         """
         position = self._position
         is_first, self._passes = self._passes == 0, self._passes + 1

@@ -101,7 +101,7 @@ def averaging(
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the parameters of all its groups."""
+    """Return the parameters of all groups of an optimizer."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -120,11 +120,7 @@ def zero_gradients(optimizer: torch.optim.Optimizer) -> None:
 
 
 def check_direct_step(optimizer: torch.optim.Optimizer, frequency: int, scaler: Any) -> None:
-    """Check that an `optimizer.step()` which the trial has called itself is right.
-
-    Raises:
-        TrialMistake: `context.step_optimizer` would do something else.
-    """
+    """Check that the trial may call `optimizer.step()` directly."""
     if frequency > 1:
         reason = (
             f"optimizations.aggregation_frequency is {frequency}: it would step too often, "
@@ -142,7 +138,7 @@ def check_direct_step(optimizer: torch.optim.Optimizer, frequency: int, scaler: 
 
 
 def has_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether any of its parameters has a gradient."""
+    """Return whether any of the optimizer's parameters has a gradient."""
     return any(parameter.grad is not None for parameter in parameters_of(optimizer))
 
 
@@ -166,7 +162,7 @@ def check_not_shared(model: nn.Module, wrapped: list[nn.Module]) -> None:
     """Check that no other wrapped model trains the same parameters.
 
     Raises:
-        ConfigError: One does, so the gradients would be exchanged twice.
+        ConfigError: Another model does, so the gradients would be exchanged twice.
     """
     others = {id(parameter) for other in wrapped for parameter in other.parameters()}
     for name, parameter in model.named_parameters():
@@ -183,7 +179,8 @@ def check_optimizer(optimizer: Any, models: list[nn.Module], backward_passes: in
 
     Raises:
         TypeError: `optimizer` is no torch.optim.Optimizer.
-        ConfigError: It has parameters of no wrapped model, or `backward_passes` is less than 1.
+        ConfigError: The optimizer has parameters of no wrapped model, or `backward_passes` is less
+            than 1.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(

@@ -61,7 +61,7 @@ class ExchangeTimer(Protocol):
         """Begin a backward pass; `is_exchanged`: gradients are exchanged at its end."""
 
     def within_backward(self) -> None:
-        """Called by a hook within the backward pass."""
+        """Note a moment within the backward pass; called by a hook."""
 
     def end_backward(self) -> None:
         """End the backward pass and its exchange."""
@@ -201,8 +201,8 @@ class Stepping:
         """Step the optimizer, if this batch ends a window.
 
         Raises:
-            ConfigError: It is not wrapped, `auto_zero_grads` is False although windows have
-                several batches, or `clip_grads` is no function.
+            ConfigError: The optimizer is not wrapped, `auto_zero_grads` is False although windows
+                have several batches, or `clip_grads` is no function.
         """
         position = self.position
         wrapped = self._wrapped.get(id(optimizer))

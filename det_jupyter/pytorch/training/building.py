@@ -53,7 +53,7 @@ def check_wrapped(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
     """Check that the trial has wrapped a model and an optimizer.
 
     Raises:
-        ConfigError: It has wrapped no model, or no optimizer.
+        ConfigError: The trial has wrapped no model, or no optimizer.
     """
     name = type(trial).__name__
     wrapped = {"wrap_model": context.models, "wrap_optimizer": context.optimizers}
@@ -70,7 +70,7 @@ def build_loader(trial: PyTorchTrial, context: PyTorchTrialContext, method: str)
     """Return the data loader that the trial's method `method` returns.
 
     Raises:
-        ConfigError: It is no DataLoader, and the trial does not allow other loaders.
+        ConfigError: The loader is no DataLoader, and the trial does not allow other loaders.
     """
     loader = getattr(trial, method)()
     if isinstance(loader, DataLoader) or (

@@ -75,7 +75,7 @@ class RankWatch:
         """Compare the ranks' parameters. Collective.
 
         Raises:
-            TrialMistake: They differ, and the policy is to stop; on all ranks.
+            TrialMistake: The parameters differ, and the policy is to stop. Raised on all ranks.
         """
         self.compared_at = steps
         own = self._checksum(parameter for _, parameter in _compared(self.models))

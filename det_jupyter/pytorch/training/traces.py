@@ -87,7 +87,7 @@ class Tracer:
             self._try(lambda: self._record(1))
 
     def step(self) -> None:
-        """Call it after each batch."""
+        """Count a batch that has ended and advance the recording. Call this after each batch."""
         self.steps_completed += 1
         if self._thread is not None:
             if not self._thread.is_alive():

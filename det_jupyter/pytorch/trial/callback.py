@@ -96,7 +96,7 @@ class PyTorchCallback:
         """Run on the chief when the files are written, before they become a checkpoint."""
 
     def on_checkpoint_end(self, checkpoint_dir: Path) -> None:
-        """Run after `on_checkpoint_write_end`, whose older name it is."""
+        """Run right after `on_checkpoint_write_end`; this is the older name of that hook."""
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """Run when the checkpoint is complete in its storage."""

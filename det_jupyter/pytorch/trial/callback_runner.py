@@ -56,7 +56,7 @@ class Callbacks:
         self._adapt_older_forms()
 
     def time(self, timed: Callable[[Callable[..., None]], Callable[..., None]]) -> None:
-        """Put a timer around the function that runs hooks: `timed` returns a function with one."""
+        """Wrap the function that runs hooks in a timer: `timed` returns the wrapped function."""
         if self.by_name:
             self._run = timed(self._run)  # type: ignore[method-assign]
 
@@ -73,7 +73,7 @@ class Callbacks:
     def running(self) -> Iterator[None]:
         """Run `on_exception` if the block raises, and `on_trial_shutdown` in any case.
 
-        The block's exception is raised; exceptions of hooks after it become notes of it.
+        Raises the block's exception; exceptions of the hooks that run after it are added as notes.
         """
         try:
             yield

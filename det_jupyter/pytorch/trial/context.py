@@ -340,7 +340,7 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         """Make this the context of one trial (called by Trainer).
 
         Raises:
-            ConfigError: It belongs to another trial, whose models it holds.
+            ConfigError: The context belongs to another trial, whose models it holds.
         """
         if self._claimed_by is not None and self._claimed_by is not trial:
             raise ConfigError(

@@ -135,7 +135,8 @@ def check_constructor(trial_class: type) -> list[str]:
 def check_searcher_metric(trial_class: type, metric: str) -> list[Problem]:
     """Return a problem if the class's source shows that it never reports `metric`.
 
-    Only if that is certain: every `return` has to be a dict display with literal keys.
+    It is certain only if every `return` has a dict display with literal keys; otherwise returns
+    [].
     """
     # The names of reducers' metrics are not known before they return them.
     codes = (getattr(function, "__code__", None) for function in vars(trial_class).values())

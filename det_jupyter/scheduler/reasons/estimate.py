@@ -109,7 +109,7 @@ def _simulate(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[
 
 
 def _earliest(wait: Wait) -> float:
-    """Return when the request could start at the earliest, were it alone in the queue.
+    """Return when the request could start at the earliest if it were alone in the queue.
 
     A gang without an estimate may end at any moment.
     """

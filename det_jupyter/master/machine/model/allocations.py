@@ -58,8 +58,8 @@ class Allocation(AllocationView):
     """One period in which a trial waits for slots and then holds them.
 
     `agent_id` is the agent of the chief, and carries the first part. `slots` are in the order of
-    ranks; a rank of a trial without slots has one with id -1. `ranks` contains the processes of
-    the parts that have started.
+    ranks; each rank of a trial without slots has a slot with id -1. `ranks` contains the processes
+    of the parts that have started.
     """
 
     queued_at: float

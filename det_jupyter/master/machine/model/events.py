@@ -200,7 +200,7 @@ class ClustersChanged(Wire):
 
 
 class AgentLost(Wire):
-    """An agent exited and none took its place: its ranks count as ended."""
+    """An agent exited and no other replaced it: its ranks count as ended."""
 
     kind: Literal["agent_lost"] = "agent_lost"
     agent_id: str

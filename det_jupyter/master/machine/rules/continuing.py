@@ -97,7 +97,7 @@ def check_forkable(parent: Experiment) -> None:
     """Check that an experiment can be forked.
 
     Raises:
-        Conflict: It was imported, is archived, or is being deleted.
+        Conflict: The experiment was imported, is archived, or is being deleted.
     """
     _check_code(parent, "forked")
     if parent.is_archived:
@@ -107,7 +107,7 @@ def check_forkable(parent: Experiment) -> None:
 
 
 def reopen(turn: Turn, experiment: Experiment, new: Configured) -> None:
-    """Make an experiment that is over ACTIVE again; its trials rest until its search starts.
+    """Make an experiment that is over ACTIVE again; its trials are idle until its search starts.
 
     Args:
         turn: The event being handled.
@@ -116,7 +116,7 @@ def reopen(turn: Turn, experiment: Experiment, new: Configured) -> None:
 
     Raises:
         Conflict: The experiment cannot be continued.
-        ConfigError: It cannot be continued with this configuration.
+        ConfigError: The experiment cannot be continued with this configuration.
     """
     check_continuable(experiment, changed_values(experiment.config, new.config))
     _check_unchangeable(experiment.config, new.config)

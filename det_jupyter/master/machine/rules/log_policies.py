@@ -44,7 +44,7 @@ def is_applied(allocation: Allocation, action: Action, rank: int) -> bool:
 
 
 def agent_of(allocation: Allocation, rank: int) -> str | None:
-    """Return the agent that a rank runs on; None if none is known."""
+    """Return the agent that a rank runs on; None if it is unknown."""
     if rank < len(allocation.agent_ids):
         return allocation.agent_ids[rank]
     return allocation.agent_id

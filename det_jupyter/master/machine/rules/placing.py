@@ -148,7 +148,7 @@ def send_start(
 
 
 def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> GangPlan:
-    """Return the plan of a gang; the same for each part, and when it is made again later."""
+    """Return the plan of a gang. It is the same for each part and each call."""
     target, is_last = allocation.planned_target, allocation.planned_is_last
     assert target is not None, "a trial that runs has a target"
     profiling = experiment.settings.profiling

@@ -211,7 +211,7 @@ class AgentAccess:
         """Return the certificate of connections between agents, and its key, as PEM.
 
         Raises:
-            DetError: It does not exist and cannot be created.
+            DetError: The certificate does not exist and cannot be created.
         """
         make_private(self._folder, "")
         _make_certificate(self._gang_certificate, self._gang_key, _GANG_NAME)

@@ -1,7 +1,7 @@
-"""Adds connection data for its agents to the start of a gang on several computers.
+"""Adds the data with which its agents connect to the start of a gang on several computers.
 
-This link is added when the command is sent, so that neither the key nor the secret is in an event,
-the database or a log. It is always the same, so a start may be repeated.
+The link (`GangLink`) is added when the command is sent, so that neither the key nor the secret is
+in an event, the database or a log. The link of a gang never changes, so a start may be repeated.
 """
 
 from __future__ import annotations

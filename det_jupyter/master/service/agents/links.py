@@ -104,10 +104,11 @@ class AgentLinks:
         return link
 
     def get(self, agent_id: str, session: str) -> AgentLink:
-        """Return the link of this agent process, and restart the count of its silence.
+        """Return the link of this agent process, and restart the timer for its silence.
 
         Raises:
-            Conflict: This process has not registered, or another process of this name has since.
+            Conflict: This process has not registered, or another process with this agent id has
+                registered since.
         """
         link = self._links.get(agent_id)
         if link is None or link.session != session:

@@ -209,7 +209,7 @@ def inside(name: str) -> PurePosixPath:
     """Check a file's name, and return it as a path in a folder.
 
     Raises:
-        CheckpointError: It leads out of the folder, or is too long.
+        CheckpointError: The name leads out of the folder, or is too long.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:

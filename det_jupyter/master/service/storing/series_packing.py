@@ -92,7 +92,7 @@ def tables_of(key: Key, rows: list[tuple[float, str]]) -> dict[str, Table]:
 
 
 def roll_up(path: Path, keys: Sequence[Key]) -> list[Chunk]:
-    """Return rolled up chunks, of each level of these sources that has enough rows for one."""
+    """Return coarser chunks of these sources: one for each level with enough rows to roll up."""
     with read_only(path) as db:
         return [chunk for key in keys for chunk in _rolled_up(db, key)]
 

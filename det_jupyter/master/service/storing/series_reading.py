@@ -110,7 +110,7 @@ def _page(
     ended_at: float | None = None,
     interval_s: float = 1.0,
 ) -> SeriesPage:
-    """Return the page of these sources' tables, with the reasons why owners lack values."""
+    """Return the page of series from `tables`, with the reasons why series have no values."""
     series = to_series(tables, query)
     series += _missing(db, owners, series, query)
     return SeriesPage(
@@ -122,7 +122,7 @@ def _page(
 
 
 def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[Run]:
-    """Return a trial's runs; one without a stored end lasts until the next one begins."""
+    """Return a trial's runs; a run without a stored end lasts until the next run begins."""
     rows = db.execute(
         "SELECT began_at, ended_at, json FROM series_runs WHERE trial_id = ? ORDER BY run",
         (trial_id,),

@@ -204,7 +204,7 @@ class TrackedExperiments:
     def advance(
         self, number: int, progress: TrackerProgress, now: float
     ) -> tuple[Tracked, Tracked] | None:
-        """Store how far a tracker has an experiment, or why not; return the row before and after.
+        """Store how far an experiment was sent, or the problem; return the row before and after.
 
         A number without a row is ignored, as its experiment was deleted.
         """
