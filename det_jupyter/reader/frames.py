@@ -94,7 +94,7 @@ class Ask(Wire):
 
 
 class Ping(Wire):
-    """Check that the connection works."""
+    """Request an answer, to check that the connection works."""
 
     op: Literal["ping"]
 

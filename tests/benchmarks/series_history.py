@@ -251,7 +251,7 @@ def ask(home: Path, hours: float) -> dict[str, float]:
 
 
 def seconds_of(call: Callable[[], object], master: psutil.Process) -> tuple[float, float]:
-    """Return the median of five times after a first one, and the CPU time of both processes."""
+    """Return the median time of five calls after a first one, and their mean CPU time."""
 
     def cpu_s() -> float:
         times = master.cpu_times()

@@ -43,10 +43,10 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ReaderStarter:
-    """The master's side of the starter.
+    """Requests readers from the starter; used in the master.
 
     Args:
-        connection: A socket whose other end the starter has.
+        connection: A socket connected to the starter.
     """
 
     def __init__(self, connection: socket.socket) -> None:

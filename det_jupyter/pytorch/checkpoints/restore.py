@@ -195,7 +195,7 @@ def _copy_mapped(optimizer: torch.optim.Optimizer) -> None:
 def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed: int) -> None:
     """Set this rank's generators. Call it last, since restoring other state may draw from them.
 
-    On another number of ranks than saved they are seeded anew.
+    If the number of ranks differs from that of the checkpoint, the generators are seeded anew.
     """
     distributed, steps = context.distributed, state["steps_completed"]
     if state["size"] == distributed.size:

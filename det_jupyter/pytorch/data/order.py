@@ -92,8 +92,7 @@ class Order:
             yield "sampler excludes shuffle; shuffle in the sampler"
 
     def length(self) -> int | None:
-        """Return the number of records (for a batch sampler: batches) in a pass; None if unknown.
-        """
+        """Return the number of records (with a batch sampler: batches) in a pass, or None."""
         return length_of(self.source)
 
     @property

@@ -160,7 +160,7 @@ class _Ends:
                     yield Relief(kind=Kind.NAMED, gangs=few, num=len(few))
 
     def _nums(self, *orders: Sequence[Running]) -> list[int]:
-        """Return how many ends are enough in each order; [] if one order has not enough."""
+        """For each order, return how many gangs must end; [] if an order does not suffice."""
         nums = []
         for order in orders:
             last = one_by_one(order[:_STEPS])

@@ -207,7 +207,7 @@ class _Intake:
         return None if part is None else _Carried(trial, allocation, part)
 
     def _trial_of(self, allocation_id: str, rank: int) -> tuple[int, int] | None:
-        """Return trial and run of a rank; None if the rank is not on the sender."""
+        """Return trial and run of a rank; None if the rank does not run on the sending agent."""
         carried = self._carried(allocation_id)
         if carried is None or rank not in carried.part.ranks:
             return None

@@ -89,7 +89,7 @@ async def check_patterns(config: ExperimentConfig) -> None:
 
 
 def find_pattern_problems(patterns: Iterable[str | None]) -> list[Problem]:
-    """Return the problems of log policies' patterns; None is a policy without a pattern."""
+    """Return the problems of log policies' patterns. A policy without a pattern is a None."""
     problems = []
     given = {index: pattern for index, pattern in enumerate(patterns) if pattern}
     for index, problem in zip(given, _compile(list(given.values())), strict=True):
