@@ -319,7 +319,7 @@ def default_storage(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def has_work(service: Service) -> bool:
-    """Return whether something runs, or can start without a request; not so paused experiments."""
+    """Return whether something runs or can start without a request. Paused experiments cannot."""
     machine = service.machine
     unfinished = machine.state.unfinished_experiments()
     return machine.indexes.any_holds_slots or any(e.state is not State.PAUSED for e in unfinished)

@@ -115,7 +115,7 @@ class FollowedExperiment:
             return {"curves": plain([c for c in self._curves.values() if c.group == group])}
 
     def _view_and_curves(self) -> ExperimentView:
-        """Read what is new; return the experiment."""
+        """Read what is new, including the curves; return the experiment."""
         try:
             view = self._view()
         except NotFound:

@@ -16,7 +16,7 @@ _PERIOD_S = 5.0
 
 
 class KnownImportance:
-    """The newest importance is in `latest`, None before the first.
+    """Keeps the importance of hyperparameters current; `latest` is None at first.
 
     Args:
         fetch: Returns the present importance.

@@ -44,7 +44,7 @@ TOO_MANY = "too many questions at once; ask again when some are answered"
 
 
 def command_answer(client: Client, experiment_id: int, question: Question) -> None:
-    """Carry out the button `command`: a verb, or the id of a remedy."""
+    """Carry out the command of a button: a verb, or the id of a remedy."""
     carry_out_command(client, experiment_id, str(question.get("command")))
 
 

@@ -43,7 +43,7 @@ Cost = tuple[float, int, tuple[str, ...]]  # work, number of gangs, their ids
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Gangs to preempt, and the agents where that makes room."""
+    """Gangs to preempt, and the agents on which that frees enough slots."""
 
     victims: tuple[str, ...]
     agents: tuple[str, ...]
@@ -225,7 +225,8 @@ class Exchange:
         return group.id != self.taker and gang.request.slots <= most
 
     def _able(self) -> Iterator[Running]:
-        """Yield gangs that may leave: of the group with the greatest share first, newest first."""
+        """Yield gangs that may leave: the group with the greatest share first, its newest first.
+        """
         board, left = self.room.board, LOOKED_AT
         ranking = sorted(
             (-level / board.groups[group].weight, board.groups[group].position, group)

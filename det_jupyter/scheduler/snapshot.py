@@ -126,7 +126,7 @@ class Snapshot:
         return self._places[request_id]
 
     def share_with(self, request: Request) -> float:
-        """Return its group's share once it and its group's requests ahead have started."""
+        """Return the share of its group once the request, and those ahead in it, have started."""
         mine = self._by_group[request.group]
         slots = request.slots + sum(
             other.slots for other in mine if _BY_NUMBER(other) < _BY_NUMBER(request)

@@ -128,7 +128,7 @@ class Bracket:
         return actions + self._settle()
 
     def on_exited(self, index: int, reason: ExitReason) -> list[Action]:
-        """Count the exit of a trial; if it was not closed, it is the worst, or it is replaced."""
+        """Count the exit of a trial; an unexpected exit gets the worst result, or is replaced."""
         self.num_over += 1
         if not self._trials.is_open(index):
             return self._settle()

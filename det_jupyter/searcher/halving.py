@@ -125,7 +125,7 @@ class HalvingSection(SearcherSection):
     def find_contradictions(
         cls, searcher: Mapping[str, Any], hyperparameters: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems: training is measured by `max_length`, or `time_metric` to `max_time`."""
+        """Yield a problem for each missing key of `max_length`, `time_metric` and `max_time`."""
         metric, time = searcher.get("time_metric"), searcher.get("max_time")
         if metric is None and time is None:
             if "max_length" not in searcher:

@@ -95,7 +95,7 @@ class Source:
             return {}
 
     def advance(self, work: TrackerWork, after: int, progress: TrackerProgress) -> None:
-        """Store in the master how far the tracker has an experiment, and the data of its runs.
+        """Store in the master how far an experiment was sent, and the data of its runs.
 
         Args:
             after: Number of the last feed item that the tracker had before.

@@ -170,7 +170,7 @@ def running(home: Path, notebooks: Path) -> Iterator[tuple[Client, Lab, BusyAgen
 
 
 def begin(client: Client, agent: BusyAgent) -> int:
-    """Start four searches on two GPUs each, and two that wait; return the number of one."""
+    """Start four searches on two GPUs each, and two that wait; return the id of one experiment."""
     created = [client.create(make_request(**search(f"running {i}", 8, 2))).id for i in range(6)]
     agent.report(UPDATES_HZ)
 

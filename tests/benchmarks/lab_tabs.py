@@ -20,7 +20,7 @@ USAGE_PERIOD_S = 0.1  # so that the tabs get each sample of the GPUs
 
 
 class Tabs:
-    """A process with the sockets of tabs.
+    """A process that opens the sockets of several browser tabs.
 
     Args:
         address: The address of the socket, including the token.

@@ -165,7 +165,7 @@ class Cluster:
             known.setdefault(name, AgentNode(cluster=self.config.name, node_id=node_id))
 
     def _depart(self, node: ClusterNode) -> None:
-        """Record that a node has left; its agent's runs are given up, at once if it has exited."""
+        """Record that a node has left, and give up its agent's runs."""
         at = time.time()
         left = f"node {node.hostname} left cluster {self.config.name} at {short_time(at, at)}"
         logger.warning("%s (%s)", left, node.node_id)

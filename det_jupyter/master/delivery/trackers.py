@@ -109,7 +109,7 @@ class Trackers:
         return any(not place.attempts and at <= now for place, at in self.due_at().items())
 
     async def find(self) -> None:
-        """Look at the rows of experiments with new feed items; the first time, at all rows."""
+        """Find the rows of experiments with new feed items; at the first call, find all rows."""
         last_seq, seen = self._service.store.feed.last_seq, self._seq_seen
         if last_seq == seen:
             return
@@ -206,7 +206,7 @@ class Trackers:
         return []
 
     def advance(self, number: int, progress: TrackerProgress) -> None:
-        """Store how far a tracker has an experiment, or why not; pages show that."""
+        """Store how far an experiment was sent to a tracker, or the problem; pages show both."""
         place = self._place_of_row.get(number)
         if place is not None and progress.is_unreachable:
             return self._fail(place, progress.problem)

@@ -40,7 +40,7 @@ def checked_agent_routes(checks: ConnectionChecks) -> APIRouter:
 
 
 def check_routes(checks: ConnectionChecks) -> APIRouter:
-    """Return the routes of users."""
+    """Return the routes with which users check connections."""
     routes = new_routes()
 
     @routes.post("/agents/check", response_model=ClusterCheck)

@@ -60,7 +60,7 @@ def tracker_routes(service: Service, trackers: Trackers) -> APIRouter:
 
     @routes.put("/trackers/{number}", response_model=TrackerProgress)
     async def advance(number: Whole, body: TrackerProgress) -> Response:
-        """Store how far a tracker has an experiment, or why it could not be sent."""
+        """Store how far an experiment was sent to a tracker, or why it could not be sent."""
         trackers.advance(number, body)
         return JsonResponse(TrackerProgress(seq=body.seq))
 

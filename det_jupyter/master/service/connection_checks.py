@@ -40,7 +40,7 @@ Pair: TypeAlias = frozenset[str]
 
 
 class ConnectionChecks:
-    """The checks that are under way.
+    """Checks the connections of agents, and whether separated agents can reach each other again.
 
     Args:
         service: Has the agents.

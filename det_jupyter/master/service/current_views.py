@@ -131,7 +131,7 @@ class Views:
         return self.reasons(1).of(self._machine.state.trial(trial_id))
 
     def reasons(self, most: int, progress: Progress | None = None) -> WaitReasons:
-        """Return the reasons of waiting trials; only the first `most` trials have their own."""
+        """Return the reasons of waiting trials; only the first `most` trials get their own."""
         seq, now = self._machine.state.seq, self._clock()
         if seq != self._recent_seq or not 0 <= now - self._recent_at < self._recent_s:
             self._recent, self._recent_seq, self._recent_at = {}, seq, now

@@ -93,7 +93,8 @@ def progress_of(
 ) -> float:
     """Return the progress of an experiment, from 0 to 1.
 
-    With rungs, this is the progress of the search. Without, running trials add their own progress.
+    With rungs, this is the progress of the search. Without rungs, running trials add their own
+    progress.
     """
     search = experiment.search_view
     if experiment.state is State.COMPLETED:

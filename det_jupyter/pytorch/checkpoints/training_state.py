@@ -71,7 +71,7 @@ class Parts:
 def collect_state(
     parts: Parts, *, steps_completed: int, in_window: bool
 ) -> Callable[[], dict[str, Any]]:
-    """Gather the state of each rank, and return a function that returns all. Collective.
+    """Gather the state of each rank; return a function that returns all states. Collective.
 
     Returns:
         A function to be called within `settle`, so that all ranks get an error. On the chief it

@@ -54,7 +54,7 @@ _HOLDERS = (torch.Tensor, numpy.ndarray, nn.Module, torch.optim.Optimizer, *_SCH
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A value that changes, at one place, with digests of its parts by name."""
+    """A changing value in a trial's state, with digests of its parts by name."""
 
     value: Any
     digests: Mapping[str, bytes]
@@ -316,7 +316,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def _is_stepped(value: Any) -> bool:
-    """Return whether it is an optimizer or scheduler, whose state changes at every step."""
+    """Return whether a value is an optimizer or scheduler, whose state changes at every step."""
     return isinstance(value, (torch.optim.Optimizer, *_SCHEDULERS))
 
 

@@ -62,7 +62,7 @@ class Division:
         return begin, begin + records, Share(records, total)
 
     def deal(self, batches: Sequence[list[int]]) -> tuple[list[int], Share]:
-        """Return this rank's batch of `batches`, which has at most one per rank, and its share."""
+        """Return this rank's batch and share; `batches` has at most one batch per rank."""
         total = sum(map(len, batches))
         if self.rank < len(batches):
             own = batches[self.rank]

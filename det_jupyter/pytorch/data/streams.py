@@ -74,8 +74,8 @@ class BatchStream(Protocol):
 class DataLoaderStream:
     """The batches of a det_jupyter DataLoader, from global batch `skip` on.
 
-    With `repeat`, for training, pass follows pass, and a rank without records of a batch gets a
-    stand-in. Without, it is one pass, in which such a rank gets no batch.
+    With `repeat` (training), the passes repeat without end, and a rank without records of a batch
+    gets a stand-in. Without `repeat` the stream is one pass, in which such a rank gets no batch.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class DataLoaderStream:
         )
 
     def _reused(self, make: Callable[[], TorchDataLoader[Any]]) -> TorchDataLoader[Any]:
-        """Return a loader: with `persistent_workers` always the same, else a new one."""
+        """Return a loader: always the same one with `persistent_workers`, else a new one."""
         if not self._data_loader.persistent_workers:
             return make()
         if self._loader is None:

@@ -102,7 +102,8 @@ class Workspace:
         Args:
             checkpoints: The storage.
             batches: The batches since the previous checkpoint.
-            metadata: The checkpoint's metadata; the stretches are added to our part of it.
+            metadata: The checkpoint's metadata; the stretches (`Stretch`) are added to its entry
+                `METADATA`.
         """
         self._finish_part(checkpoints, batches)
         stretches = _with_batches(self._stretches, self._finished.name, batches)
@@ -143,7 +144,7 @@ class Workspace:
 
 
 def _with_batches(stretches: Sequence[Stretch], folder: str, batches: range) -> list[Stretch]:
-    """Return the stretches with these batches in addition."""
+    """Return the stretches, extended by these batches."""
     if stretches and stretches[-1].folder == folder:
         *earlier, last = stretches
         return [*earlier, Stretch(folder=folder, first=last.first, stop=batches.stop)]
@@ -201,7 +202,7 @@ def _remove_unneeded(root: Path) -> None:
 
 
 def stretches_in(ours: Mapping[str, Any] | None) -> tuple[Stretch, ...]:
-    """Return the stretches of results, from our part of a checkpoint's metadata."""
+    """Return the stretches of results from `ours`, our entry of a checkpoint's metadata."""
     return tuple(Stretch(**stretch) for stretch in ours["outputs"]) if ours else ()
 
 

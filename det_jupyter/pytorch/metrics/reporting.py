@@ -117,7 +117,7 @@ class Reporter:
         self._core.sink.write(progress)
 
     def state(self) -> dict[str, Any]:
-        """Return the batches flushed since the last report, for a checkpoint; flush before it."""
+        """Return the batches since the last report, for a checkpoint. Call it after a flush."""
         return self._metrics.state()
 
     def restore(self, state: dict[str, Any]) -> None:

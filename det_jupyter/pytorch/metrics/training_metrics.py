@@ -116,7 +116,7 @@ class TrainingMetrics:
         return averages, window.values_NB
 
     def state(self) -> dict[str, Any]:
-        """Return the batches flushed since the last report, for a checkpoint. Flush before it."""
+        """Return the batches since the last report, for a checkpoint. Call it after a flush."""
         window = MetricWindow.joined(self._flushed)
         return {"names": window.names, "values": window.values_NB, "records": window.records_B}
 

@@ -28,7 +28,7 @@ _APEX = ("O1", "O2", "O3")
 
 
 def parse_level(level: str) -> tuple[torch.dtype | None, str]:
-    """Return the type of forward passes at this level, and a notice if it stands in for another.
+    """Return the number type of forward passes, and a notice if it replaces the given level.
 
     >>> parse_level("bf16")
     (torch.bfloat16, '')

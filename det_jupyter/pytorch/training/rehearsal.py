@@ -41,7 +41,7 @@ _MORE_WORKERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalPlan:
-    """The content of the variable."""
+    """The content of the environment variable DET_JUPYTER_REHEARSAL."""
 
     seconds: float = 5.0
     warmup: float = 4
@@ -51,7 +51,7 @@ class RehearsalPlan:
 
     @classmethod
     def parse(cls, text: str) -> RehearsalPlan:
-        """Parse the content of the variable.
+        """Parse the content of the environment variable.
 
         Raises:
             ConfigError: The text is malformed.

@@ -65,7 +65,7 @@ class Relief:
 
     @property
     def group_id(self) -> int | None:
-        """The experiment of all these gangs; None if they are of several or it does not matter."""
+        """The experiment of all these gangs; None if there are several, or for SLOTS and NAMED."""
         ids = {gang.request.group for gang in self.gangs}
         is_any = self.kind in (Kind.SLOTS, Kind.NAMED)
         return None if is_any or len(ids) > 1 else ids.pop()

@@ -202,7 +202,7 @@ class Sentence:
         return titled(holder.experiment_id, holder.experiment_name)
 
     def _rest(self) -> str:
-        """Return a clause with only the names of the holders, after one on requests ahead."""
+        """Return the clause on holders after a clause on requests ahead: only their names."""
         own = self.wait.group.id
         others = [one.experiment_id for one in self.holders if one.experiment_id != own]
         parts = [named("experiment", others)] if others else []

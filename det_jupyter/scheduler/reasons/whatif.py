@@ -97,7 +97,7 @@ class WhatIf:
         )
 
     def _comes_for(self, gang: Running) -> Request | None:
-        """Return what queues when a gang ends: a new trial's request, its own, or None."""
+        """Return the request that queues when a gang ends: the next trial's, its own, or None."""
         request = gang.request
         if gang.is_leaving:
             return request if self._facts.queues_again(request.id) else None

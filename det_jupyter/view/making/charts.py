@@ -46,7 +46,7 @@ class Pace:
                 self._starts[curve.trial_id] = min(first, self._starts.get(curve.trial_id, first))
 
     def seconds(self, curve: Curve, places: Iterable[int]) -> list[float]:
-        """Return the seconds since the trial's first point of points at `places`, to 0.01 s."""
+        """Return the times of points since the trial's first point, in seconds to 0.01 s."""
         start = self._starts.get(curve.trial_id, 0.0)
         return [round(max(0.0, measured_at(curve.times, i) - start), 2) for i in places]
 
@@ -209,7 +209,7 @@ def no_metrics(charts: Sequence[Chart], status: Status) -> str:
 
 
 def _titles(curves: Sequence[Curve]) -> list[str]:
-    """Return the title of each curve's chart; a validation metric has its training metric's."""
+    """Return the title of each curve's chart, which training and validation may share."""
     names = names_by_group(curves)
     training, validation = names.get("training", set()), names.get("validation", set())
 

@@ -10,7 +10,7 @@ from det_jupyter.view.model.verdict_state import Verdict
 
 
 class Series(TypedDict):
-    """One curve: parallel lists, a value None where it was not a finite number.
+    """One curve: parallel lists; a value that is not a finite number is None.
 
     Curves with the same `look` have the same colour in all charts. There are four colours; curves
     with a look of 4 or more are dashed. Curves with `is_faint` are drawn in the background,

@@ -81,7 +81,7 @@ def _part_of(allocation: Allocation, agent_id: str) -> GangPart | None:
 def _reconcile(
     turn: Turn, trial: Trial, allocation: Allocation, part: GangPart, is_alive: bool | None
 ) -> None:
-    """Act on a part whose ranks are alive or not; None: the agent has no such run."""
+    """Update a part from an agent's report: alive, exited (False), or unknown to it (None)."""
     is_starting = allocation.state is AllocationState.STARTING
     if is_alive and (part.exited is not None or allocation.has_failed_part):
         turn.send_to_parts([part], KillGang(allocation_id=allocation.id))

@@ -145,7 +145,7 @@ def _unfinished(turn: Turn, experiment_id: int) -> Experiment:
 
 
 def on_switch_slots(turn: Turn, event: SwitchSlots) -> None:
-    """Disable or enable slots; trials on disabled ones are preempted, unless they are drained."""
+    """Disable or enable slots; trials on disabled slots are preempted, except with `drain`."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is None:
         present = ", ".join(sorted(turn.state.agents)) or "none"

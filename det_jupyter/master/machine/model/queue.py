@@ -194,7 +194,7 @@ def to_rules(config: PoolConfig) -> PoolRules:
 
 
 def parts_of(allocation: Allocation) -> tuple[AgentPart, ...]:
-    """Return the slots that an allocation holds, by agent, without places that are not slots."""
+    """Return the slots that an allocation holds, by agent; ranks without slots are left out."""
     slots: dict[str, list[int]] = {}
     for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
         slots.setdefault(agent_id, []).extend([slot.id] if slot.id >= 0 else [])

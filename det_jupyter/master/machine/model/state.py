@@ -330,7 +330,7 @@ class MachineState(Wire):
             self.cuts.append(CurrentCut.built_from(cut, since=now))
 
     def forget_cuts(self, *agents: str) -> None:
-        """Forget that two agents cannot reach each other; given one, forget all of its cuts."""
+        """Forget that two agents cannot reach each other; given one agent, forget its cuts."""
         self.cuts = [cut for cut in self.cuts if not cut.pair.issuperset(agents)]
 
     def agents_of(self, pool: str) -> list[Agent]:

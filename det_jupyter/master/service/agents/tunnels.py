@@ -31,7 +31,7 @@ Direction: TypeAlias = Literal["down", "up"]
 
 
 class Tunnel:
-    """One connection, and the two requests of the agent."""
+    """A connection to a program of a rank, carried by two requests of the agent."""
 
     def __init__(
         self,

@@ -187,7 +187,7 @@ class _Intake:
                 assert_never(report)
 
     def _placed(self, report: RoomReported, carried: _Carried) -> RoomReported:
-        """Return a report with the storage's folder, and with the agent if that is elsewhere."""
+        """Return a report with the storage's folder, and the agent if the disk is there."""
         if (wait := report.wait) is None:
             return report
         is_elsewhere = self._is_remote and wait.folder != MASTERS

@@ -142,7 +142,7 @@ class Addresses:
         return found
 
     async def variables(self, environment: str | None) -> dict[str, str]:
-        """Return the variables that an experiment was submitted with for its alerts and trackers.
+        """Return the environment variables for an experiment's alerts and trackers, as submitted.
 
         Args:
             environment: The blob that contains them, or the variables as JSON

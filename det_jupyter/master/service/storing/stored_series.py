@@ -68,7 +68,7 @@ LEVELS = (
 
 
 class Key(NamedTuple):
-    """Identifies the content of a row or chunk; `source` "" in rows of samples: all."""
+    """Identifies the content of a row or chunk; `source` "" stands for all (rows of samples)."""
 
     owner: str
     kind: str

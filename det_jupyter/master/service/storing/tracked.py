@@ -150,7 +150,7 @@ class TrackedExperiments:
         return row[0] if row else None
 
     def _document(self, experiment_id: int, tracker: Tracker) -> str:
-        """Return a tracker's entry as stored: the stored one, if the experiment has this place."""
+        """Return a tracker's entry for the table; an entry stored for the same place is kept."""
         hidden = self._addresses.hide_entry(tracker.model_dump(exclude_none=True))
         place = Tracker.model_validate(hidden).place
         query = "SELECT tracker FROM tracked WHERE experiment_id = ?"
