@@ -225,7 +225,7 @@ class Exchange:
         return group.id != self.taker and gang.request.slots <= most
 
     def _able(self) -> Iterator[Running]:
-        """Yield gangs that may leave: from the group with the greatest share first, newest first."""
+        """Yield gangs that may leave: those of the group with the greatest share first."""
         board, left = self.room.board, LOOKED_AT
         ranking = sorted(
             (-level / board.groups[group].weight, board.groups[group].position, group)

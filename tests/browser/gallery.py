@@ -1,4 +1,4 @@
-"""Draws the live view of sample experiments, for looking at: one picture for each, light and dark.
+"""Draws the live view of sample experiments: one picture of each, light and dark.
 
 python -m tests.browser.gallery FOLDER [STATIC [NAME...]]
 """
@@ -116,7 +116,7 @@ LOGS = [
 
 
 def log_page() -> dict[str, Any]:
-    """Return what the kernel answers when it is asked for lines."""
+    """Return the kernel's answer to a request for lines of logs."""
     lines = [
         LogLine.model_validate(
             {"id": i, "at": CREATED_AT + i, "trial_id": 9, "run": 1, "rank": rank, "text": text,
@@ -128,7 +128,7 @@ def log_page() -> dict[str, Any]:
 
 
 def answers() -> dict[str, Any]:
-    """Return what the kernel answers, by the type of the question."""
+    """Return the kernel's answers, by the type of the question."""
     config, origins = resolve_config(
         {"name": "digits", "entrypoint": "DigitsTrial", "hyperparameters": {"lr": 0.05},
          "searcher": {"name": "single", "metric": "accuracy", "max_length": {"epochs": 6}}},
@@ -161,7 +161,7 @@ def checkpoints() -> list[dict[str, Any]]:
 
 
 def metrics_page() -> SeriesPage:
-    """Return what the kernel answers when it is asked for metrics: a long run."""
+    """Return the kernel's answer to a request for metrics, of a long run."""
     steps = [float(i * 40) for i in range(600)]
     series = []
     for name, level, source in (
@@ -212,12 +212,12 @@ def samples() -> dict[str, ViewState]:
 
 
 def waiting_with(queue: list[QueueEntry]) -> ClusterView:
-    """Return slots that others have, and a queue."""
+    """Return slots that other experiments hold, and a queue."""
     return clusters.waiting()[1].model_copy(update={"queue": queue, "num_waiting": len(queue)})
 
 
 def pausing() -> ExperimentView:
-    """Return an experiment whose ranks have not left yet."""
+    """Return an experiment that is being paused: its ranks have not left yet."""
     leaving = Leaving(
         experiment_id=7, then="pauses", asked_at=clusters.NOW - 45, killed_at=clusters.NOW + 3555,
         num_slots=4, num_ranks=4, behind=[1], batch=118, since=clusters.NOW - 52,
@@ -230,7 +230,7 @@ def pausing() -> ExperimentView:
 
 
 def waits_for_room() -> ExperimentView:
-    """Return an experiment that trains no further while its disk is full."""
+    """Return an experiment that does not train because its disk is full."""
     wait = RoomWait(folder="/data/training", needs_bytes=3 * 10**8, since=clusters.NOW - 300)
     return experiment(trial(room=wait, waiting_for=wait.sentence))
 
@@ -250,7 +250,7 @@ DISKS = [
 
 
 def cluster_samples() -> dict[str, ViewState]:
-    """Return experiments that wait, and experiments beside others."""
+    """Return experiments that wait, and experiments that share slots with others."""
     running = experiment(trial())
     waiting = experiment(clusters.waiting_trial())
     making_room = experiment(trial(allocation=clusters.leaving_for(5)))
@@ -356,7 +356,7 @@ def _page(traits: dict[str, Any], static: Path) -> str:
     }
 
 
-# Views are drawn in the frames that follow, and tick once a second.
+# Views are drawn in the next frames, and their clocks tick once a second.
 SETTLE = """() => new Promise(resolve => {
   let timer = setTimeout(resolve, 100);
   new MutationObserver(() => { clearTimeout(timer); timer = setTimeout(resolve, 100); })
@@ -376,13 +376,13 @@ def load(page: Page, html: str, theme: str) -> None:
 
 
 def draw(page: Page, html: str, theme: str, target: Path) -> None:
-    """Load `html` in a theme and keep its picture."""
+    """Load `html` in a theme, and save its picture."""
     load(page, html, theme)
     page.screenshot(path=target, full_page=True)
 
 
 def main(folder: Path, static: Path = STATIC_DIR, names: Sequence[str] = ()) -> None:
-    """Draw every sample, or some, in both themes, live; and a static card or two."""
+    """Draw all samples, or those named, live in both themes; also one or two static cards."""
     with chromium_page(1180, 900) as page:
         page.on("pageerror", lambda error: print("page error:", error))
         states = samples()

@@ -18,7 +18,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from det_jupyter.contract.host.ports import free_port
 from tests.waiting import StillError, wait_until
 
-expect.set_options(timeout=300_000)  # Chromium is never quite still
+expect.set_options(timeout=300_000)  # Chromium is never quite idle
 
 BASE_URL = "--ServerApp.base_url"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
@@ -26,12 +26,12 @@ _LOG_CHARS = 8000
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    # Without an emulated GPU, and without compilers that are for pages that are open for long:
-    # [m] without those compilers a page of JupyterLab that is loaded again takes 12 % less CPU.
+    # Disable the emulated GPU, and the compilers that only help pages that are open for long: [m]
+    # without these compilers, reloading a page of JupyterLab takes 12 % less CPU.
     "--disable-gpu-compositing", "--js-flags=--no-opt --no-maglev",
 ]  # fmt: skip
 
-# Of a server without our extension: what a notebook shows comes from its kernel.
+# Disables our server extension: then a notebook's views come from its kernel.
 KERNELS_ALONE = ("--ServerApp.jpserver_extensions={'det_jupyter': False}",)
 
 
@@ -39,13 +39,13 @@ KERNELS_ALONE = ("--ServerApp.jpserver_extensions={'det_jupyter': False}",)
 def jupyter_lab(
     folder: Path, *, port: int = 0, token: str = "", arguments: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Start JupyterLab on `folder`; gives its address, token included; ended with its kernels.
+    """Run JupyterLab on `folder` during the block; yield its address, including the token.
 
     Args:
-        folder: What it serves; its log and settings are in it, too.
-        port: 0 for one that is free.
-        token: Empty for one that is made up.
-        arguments: More of them for the server.
+        folder: The folder that it serves; also contains its log and settings.
+        port: The port; 0: any free port.
+        token: The token; "": a random one.
+        arguments: Further arguments of the server.
     """
     port = port or free_port()
     token = token or secrets.token_hex(16)
@@ -59,12 +59,12 @@ def jupyter_lab(
     quiet = folder / ".lab" / "@jupyterlab" / "apputils-extension"
     quiet.mkdir(parents=True, exist_ok=True)
     quiet.joinpath("notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
-    # For each page that is loaded, Node would look whether JupyterLab should be built anew.
+    # For each page that is loaded, Node would check whether JupyterLab has to be rebuilt.
     config = folder / ".config" / "labconfig"
     config.mkdir(parents=True, exist_ok=True)
     config.joinpath("page_config.json").write_text('{"buildCheck": false}')
-    # In each server, jsonschema would compile a grammar of IRIs, which none checks: [m] of 3.8 s
-    # CPU for a start and an end, 2.1 s.
+    # In each server, jsonschema would compile a grammar of IRIs, which is never used: [m] this
+    # takes 2.1 of the 3.8 s of CPU for a start and an end.
     without = folder / ".without"
     without.mkdir(exist_ok=True)
     without.joinpath("rfc3987_syntax.py").write_text("raise ImportError")
@@ -86,7 +86,7 @@ def jupyter_lab(
 
 
 def _wait_for_end(server: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until it has ended; one that does not is killed, and says where its threads were."""
+    """Wait until the server has ended; on a timeout, kill it and print its stacks."""
     try:
         wait_until(lambda: server.poll() is not None, "JupyterLab has ended")
     except StillError as error:

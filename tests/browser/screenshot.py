@@ -33,7 +33,7 @@ SLOTS = {"DET_JUPYTER_CPU_SLOTS": "2"}
 
 
 def main(example: str, target: Path) -> None:
-    """Run an example and keep the last picture of its view that shows what it is about."""
+    """Run an example, and save the last picture of its view in the state that it demonstrates."""
     with (
         tempfile.TemporaryDirectory() as scratch,
         det_home(Path(scratch) / "home", {} if example == "scheduling" else SLOTS),
@@ -62,7 +62,7 @@ def main(example: str, target: Path) -> None:
 
 
 def write_comparison(target: Path) -> None:
-    """Write the quickstart's training, the same with a smaller network, and their comparison."""
+    """Write a notebook that compares the quickstart with a smaller network."""
     notebook = json.loads((ROOT / "examples/quickstart.ipynb").read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in cells]
@@ -98,7 +98,7 @@ class Photos(torch.utils.data.Dataset):
 
 
 def write_measured(target: Path) -> None:
-    """Write the quickstart's training, longer, with data that one of its ranks waits for."""
+    """Write a notebook of a longer quickstart, in which one rank waits for its data."""
     notebook = json.loads((ROOT / "examples/quickstart.ipynb").read_text("utf-8"))
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     sources = ["".join(cell["source"]) for cell in cells]
@@ -119,7 +119,7 @@ def write_measured(target: Path) -> None:
 
 
 def keep_measured(page: Page, folder: Path) -> None:
-    """Keep the pictures of the tabs when there is something to see, in both themes."""
+    """Save pictures of the tabs in both themes, as soon as they have content."""
     page.wait_for_selector(".det-view .det-tab", timeout=120_000)
     page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
     page.wait_for_timeout(1000 * MEASURED_S)
@@ -136,7 +136,7 @@ def keep_measured(page: Page, folder: Path) -> None:
 
 
 def keep_comparison(page: Page, target: Path) -> None:
-    """Keep the picture of the comparison, by epoch, when it is drawn."""
+    """Save the picture of the comparison, by epoch, when it is drawn."""
     page.wait_for_selector(".det-comparison .u-over", timeout=120_000)
     page.select_option(".det-comparison .det-select", "epoch")
     page.evaluate(
@@ -147,7 +147,7 @@ def keep_comparison(page: Page, target: Path) -> None:
 
 
 def keep_last_waiting(page: Page, name: str, target: Path) -> None:
-    """Take pictures for as long as the view of that experiment says why it waits."""
+    """Save a picture repeatedly while the view of that experiment shows why it waits."""
     deadline = time.monotonic() + 90
     was_seen = False
     while time.monotonic() < deadline:
@@ -163,28 +163,29 @@ def keep_last_waiting(page: Page, name: str, target: Path) -> None:
             if waits:
                 waits[-1].scroll_into_view_if_needed()
                 picture = page.screenshot()
-                if waits[-1].inner_text().startswith("Queued"):  # still, so the picture has it
+                # It still waits, so the picture shows the reason.
+                if waits[-1].inner_text().startswith("Queued"):
                     target.write_bytes(picture)
                     was_seen = True
             elif was_seen:
                 return
-        except Error:  # a view has just gone
+        except Error:  # the view has just disappeared
             pass
         time.sleep(0.05)
     raise SystemExit("the view never showed an experiment that waits")
 
 
 def keep_last_running(page: Page, target: Path) -> None:
-    """Take pictures for as long as the view shows a training that has begun."""
+    """Save a picture repeatedly while the view shows a training that has begun."""
     deadline = time.monotonic() + 60
-    seen = ""  # the lines before the numbers: state and name
+    seen = ""  # the first lines: state and name, without numbers
     while time.monotonic() < deadline:
         view = page.query_selector(".det-view")
         try:
             if view is not None:
-                view.scroll_into_view_if_needed()  # out of sight it draws nothing
+                view.scroll_into_view_if_needed()  # a view outside of the window draws nothing
             text = view.inner_text() if view else ""
-        except Error:  # it has just been drawn anew
+        except Error:  # the view was replaced at this moment
             text = ""
         title = text.split("\n")[1] if "\n" in text else ""
         if seen and text and (title != seen or "Running" not in text):

@@ -1,4 +1,4 @@
-"""Draws the tabs of timings and of the system for samples, to be looked at.
+"""Draws the tabs of timings and of the system for sample experiments.
 
 python -m tests.browser.series_gallery FOLDER [STATIC [NAME...]]
 """
@@ -25,7 +25,7 @@ from tests.browser.series_samples import answers, nothing_measured, system, timi
 from tests.unit.view import view_cluster_samples as clusters
 from tests.unit.view.view_samples import CREATED_AT, digits_curves, experiment, trial
 
-# Answers a question about series as the kernel would, with what it asks for of the samples.
+# Answers a question about series as the kernel would: with the requested part of the samples.
 ANSWERING = """
 const ANSWERS = %s;
 const others = window.model.send;
@@ -46,7 +46,7 @@ EMPTY = SeriesPage(series=[], began_at=None)
 
 
 def samples() -> dict[str, tuple[str, ViewState, tuple[SeriesPage, SeriesPage]]]:
-    """Return for each name: tab, state, and what was measured."""
+    """Return, by name: the tab, the state, and the measured series."""
     running = state_with(verdict("straggler"))
     healthy = state_with(verdict("healthy"))
     unknown = state_with(verdict("unknown"))
@@ -85,7 +85,7 @@ _NETWORK = (
 
 
 def verdict(kind: VerdictKind) -> Verdict:
-    """Return what could be said of a trial."""
+    """Return a verdict of this kind on a trial."""
     shares: dict[VerdictKind, float] = {
         "compute": 0.44, "input": 0.03, "communication": 0.07, "straggler": 0.38,
         "checkpoint": 0.01, "validation": 0.04, "residual": 0.03,
@@ -127,7 +127,7 @@ def verdict(kind: VerdictKind) -> Verdict:
 
 
 def page_with(state: ViewState, pages: Sequence[SeriesPage], static: Path) -> str:
-    """Return a page that shows the live view of `state` and answers what it asks for."""
+    """Return a page that shows the live view of `state`, and answers the view's questions."""
     html = page_of(state, static)
     head, begin, end = html.rpartition("WIDGET.render(")
     assert begin
@@ -135,7 +135,7 @@ def page_with(state: ViewState, pages: Sequence[SeriesPage], static: Path) -> st
 
 
 def draw(page: Page, html: str, tab: str, theme: str, target: Path) -> None:
-    """Load `html` in a theme, open a tab and keep its picture."""
+    """Load `html` in a theme, open a tab, and save its picture."""
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.set_content(html)
     variables = ";".join(f"{name}:{value}" for name, value in THEMES[theme].items())
@@ -146,7 +146,7 @@ def draw(page: Page, html: str, tab: str, theme: str, target: Path) -> None:
 
 
 def main(folder: Path, static: Path = STATIC_DIR, names: Sequence[str] = ()) -> None:
-    """Draw every sample, or some: in both themes, and the first two narrow and wide."""
+    """Draw all samples, or those named, in both themes; the first two narrow and wide."""
     all_samples = samples()
     for width, pixels in WIDTHS.items():
         with chromium_page(pixels, 900) as page:

@@ -1,4 +1,4 @@
-"""Made-up series as the kernel answers them: timings of ranks, and what agents sampled."""
+"""Artificial series, as the kernel would answer them: timings of ranks, and samples of agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Course = Callable[[float], float]
 
 
 def timings(num_ranks: int, num: int, *, slow_rank: int | None = None) -> SeriesPage:
-    """Return what ranks spent a batch on; after a third of the time, one waits for its data."""
+    """Return timings of ranks; after a third of the time, one rank waits for its data."""
     series = [
         _series(f"rank:{rank}", name, PARTS[name], num, _part(name, rank, slow_rank))
         for rank in range(num_ranks)
@@ -64,7 +64,7 @@ def _part(name: str, rank: int, slow_rank: int | None) -> Course:
 
 
 def summary(page: SeriesPage, *, with_percentiles: bool) -> SeriesPage:
-    """Return the page in one column, as it is asked for tables."""
+    """Return the page reduced to one column, as it is requested for tables."""
     series = []
     for one in page.series:
         mean = sum(one.mid) / len(one.mid)
@@ -78,7 +78,7 @@ def summary(page: SeriesPage, *, with_percentiles: bool) -> SeriesPage:
 
 
 def system(num_gpus: int, num: int, *, missing: str = "") -> SeriesPage:
-    """Return what was sampled of a machine, its GPUs and a rank on each."""
+    """Return samples of a computer, its GPUs, and a rank on each GPU."""
     gpus = [f"gpu:GPU-{i:08x}" for i in range(num_gpus)]
     series = [_series("host", name, measure, num, _level(name)) for name, measure in HOST.items()]
     for gpu in gpus:
@@ -95,7 +95,7 @@ def system(num_gpus: int, num: int, *, missing: str = "") -> SeriesPage:
 
 
 def nothing_measured(reason: str) -> SeriesPage:
-    """Return a page of a machine without GPUs."""
+    """Return a page of a computer without GPUs."""
     page = system(0, 200)
     page.series.extend(_nothing("gpu", name, measure, reason) for name, measure in GPU.items())
     return page
@@ -126,7 +126,7 @@ def _series(source: str, name: str, measure: Measure, num: int, course: Course) 
 
 
 def answers(pages: Iterable[SeriesPage]) -> dict[str, Any]:
-    """Return what the page of the gallery answers to each kind of question (gallery.py)."""
+    """Return the answers of the gallery's page, by the kind of question (gallery.py)."""
     timed, sampled = pages
     return {
         "timings": timed.model_dump(),

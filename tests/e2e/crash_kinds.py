@@ -1,7 +1,7 @@
-"""The kinds of end that a trial can come to, and what has to be said about each.
+"""The kinds of failure of a trial, and the report that is expected for each.
 
-A row puts code into `tests/placed_trial.py`. The line of it that ends in `# here` is the one that
-has to be named.
+A row puts code into `tests/placed_trial.py`. The report has to name the line that ends in `#
+here`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 from tests.placed_trial import placed
 
-BATCH = 3  # in which the code at train_batch runs
+BATCH = 3  # the batch in which the code at train_batch runs
 FILE = "<ipython-input-5-crashing>"
 LABEL = "Cell In[5]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """A kind of end, and what is said of it.
+    """A kind of failure, and the expected report.
 
     Args:
         name: The kind.
@@ -29,12 +29,12 @@ class Crash:
         exit_code: Exit code of the rank that is named.
         batch: The batch that is named.
         rank: The rank that runs the code at train_batch, and is named.
-        ranks: How many there are.
+        ranks: The number of ranks.
         workers: Loader workers of each rank.
         restarts: max_restarts of the trial.
-        times: How often it has occurred in a row when the trial is given up.
+        times: How often the failure has occurred in a row when the trial is given up.
         notice: Pattern of a notice of the trial.
-        changes: Of the configuration.
+        changes: Changes of the configuration.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Crash:
 
     @property
     def source(self) -> str:
-        """The trial."""
+        """The source of the trial."""
         return placed(self.code, batch=BATCH, rank=self.rank, workers=self.workers)
 
     @property
     def place(self) -> str:
-        """The place as it is said; "" if it is not known."""
+        """The place as the report names it; "" if it is not known."""
         if not self.where:
             return ""
         lines = self.source.splitlines()

@@ -1,4 +1,4 @@
-"""What a page complains about in its console: none of it may be ours."""
+"""The console errors of pages: pages must have none that come from our code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from playwright.sync_api import ConsoleMessage, Error, Page
 
 OURS = re.compile(r"det[-_]jupyter|\bdet:|jp-Det")
-# Said by the browser, whatever a page does about it; journeys that cut connections expect it.
+# The browser's own messages; journeys that cut connections expect them.
 NETWORK = re.compile(r"Failed to load resource|WebSocket connection to|ERR_INTERNET_DISCONNECTED")
 PWNED = "window.__pwned = (window.__pwned || 0) + 1"
 
@@ -56,7 +56,7 @@ class Complaints:
         return paths + self._found
 
     def check(self) -> None:
-        """Fail if there were any, or if a text was taken for a script; listen no more."""
+        """Fail if there were errors, or if a text was run as a script; stop listening."""
         for page in self._pages:
             page.remove_listener("console", self._on_console)
             page.remove_listener("pageerror", self._on_error)

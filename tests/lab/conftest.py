@@ -1,4 +1,4 @@
-"""For all journeys one master, JupyterLab, Chromium and tab, which each finds in order."""
+"""All journeys share one master, JupyterLab, Chromium and tab; each finds them tidied."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Take a picture of what a failed journey has seen last."""
+    """Write a picture of each page when a journey has failed."""
     report = yield
     complaints = getattr(item, "funcargs", {}).get("complaints")
     if report.failed and call.when == "call" and isinstance(complaints, Complaints):
@@ -51,7 +51,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="package")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    """A private det_jupyter with two CPU slots; `devices.json` has made-up processes on them."""
+    """A private det_jupyter with two CPU slots; `devices.json` has simulated processes."""
     path = tmp_path_factory.mktemp("home")
     variables = {
         "DET_JUPYTER_CPU_SLOTS": str(SLOTS),
@@ -71,7 +71,7 @@ def client(home: DetHome) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def module_trials(client: Client) -> Iterator[Trials]:
-    """What submits experiments that a whole file of journeys uses; the next finds none of them."""
+    """A `Trials` for a file of journeys; its experiments are deleted before the next file."""
     trials = Trials(client)
     yield trials
     trials.delete_all()
@@ -79,7 +79,7 @@ def module_trials(client: Client) -> Iterator[Trials]:
 
 @pytest.fixture
 def trials(module_trials: Trials) -> Iterator[Trials]:
-    """What submits experiments: all slots are free before, and those of the journey end after."""
+    """A `Trials` for one journey: slots are free before it; its experiments end after it."""
     module_trials.end_all()
     yield module_trials
     module_trials.end_all()
@@ -87,7 +87,7 @@ def trials(module_trials: Trials) -> Iterator[Trials]:
 
 @pytest.fixture
 def devices(home: DetHome) -> Iterator[Callable[[dict[str, object]], None]]:
-    """What sets the made-up processes on slots."""
+    """A function that sets the simulated processes on slots."""
     path = home.path / "devices.json"
 
     def put(content: dict[str, object]) -> None:
@@ -115,7 +115,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def shared_tab(browser: Browser) -> Iterator[SharedTab]:
-    """The tab that journeys share, as loading JupyterLab is most of what a short one costs."""
+    """The tab that journeys share, as loading JupyterLab takes much of the time."""
     tab = SharedTab(browser)
     yield tab
     tab.close()
@@ -123,7 +123,7 @@ def shared_tab(browser: Browser) -> Iterator[SharedTab]:
 
 @pytest.fixture
 def tab(shared_tab: SharedTab, request: pytest.FixtureRequest) -> Iterator[SharedTab]:
-    """The tab for a journey; one that fails leaves it to no other."""
+    """The tab for a journey; after a failed journey it is closed."""
     failed_before = request.session.testsfailed
     yield shared_tab
     if request.session.testsfailed > failed_before:
@@ -134,7 +134,7 @@ def tab(shared_tab: SharedTab, request: pytest.FixtureRequest) -> Iterator[Share
 
 @pytest.fixture
 def complaints(request: pytest.FixtureRequest) -> Iterator[Complaints]:
-    """What pages complain about; a journey with the mark `loses_connection` may lose requests."""
+    """The errors of pages; in a journey with the mark `loses_connection`, requests may fail."""
     loses = request.node.get_closest_marker("loses_connection") is not None
     complaints = Complaints(may_lose=loses)
     yield complaints
@@ -143,20 +143,20 @@ def complaints(request: pytest.FixtureRequest) -> Iterator[Complaints]:
 
 @pytest.fixture
 def page(tab: SharedTab, complaints: Complaints) -> Page:
-    """The tab's page, watched for complaints."""
+    """The tab's page, whose errors are recorded."""
     complaints.watch(tab.page)
     return tab.page
 
 
 @pytest.fixture
 def context(page: Page) -> BrowserContext:
-    """The tab's profile."""
+    """The tab's browser profile."""
     return page.context
 
 
 @pytest.fixture
 def open_page(context: BrowserContext, complaints: Complaints) -> Callable[[], Page]:
-    """What opens another tab of the browser that is watched for complaints."""
+    """A function that opens another tab of the browser, whose errors are recorded."""
 
     def opened() -> Page:
         page = context.new_page()
@@ -168,5 +168,5 @@ def open_page(context: BrowserContext, complaints: Complaints) -> Callable[[], P
 
 @pytest.fixture
 def ui(tab: SharedTab, page: Page, lab: Lab) -> LabPage:
-    """JupyterLab as it is after its start."""
+    """JupyterLab in the state after its start."""
     return tab.show(lab, "journeys")

@@ -1,4 +1,4 @@
-"""Whether texts can be read: WCAG's contrast of what is painted, computed in the page."""
+"""Checks that texts can be read: computes WCAG's contrast of painted texts, in the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from playwright.sync_api import Page
 
-# 4.5 to 1 is what WCAG 2 asks of normal text (AA), 3 to 1 of large text.
+# WCAG 2 (AA) requires 4.5 to 1 for normal text, and 3 to 1 for large text.
 _LOOK = """([selectors, wanted]) => {
   const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
   const over = (colors) => {
@@ -46,5 +46,5 @@ _LOOK = """([selectors, wanted]) => {
 
 
 def low_contrast(page: Page, selectors: Sequence[str], wanted: float = 4.5) -> list[str]:
-    """Return the texts of these elements that are hard to read, with their contrast."""
+    """Return the texts of these elements whose contrast is below `wanted`, with their contrast."""
     return list(page.evaluate(_LOOK, [list(selectors), wanted]))

@@ -1,4 +1,4 @@
-"""What journeys see and do in JupyterLab: our parts of it, by their roles, names and classes."""
+"""Our parts of JupyterLab for journeys: found by role, name and class, with their actions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-# What is not saved is lost; the address is that of the workspace, without a file.
+# Unsaved changes are lost; the address becomes that of the workspace, without a file.
 TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
   [...shell.widgets('main')].forEach(widget => widget.dispose());
@@ -14,18 +14,18 @@ TIDY = """async () => {
   history.replaceState({}, '', location.pathname.replace(/[/]tree[/].*/, ''));
 }"""
 
-# One that is just coming may not take the first click; all go by themselves after 15 s.
+# A toast that is just appearing may miss the first click; all disappear after 15 s.
 CLOSE_TOASTS = """() => {
   document.querySelectorAll('.jp-Notification-Toast-Close').forEach(button => button.click());
   return !document.querySelector('.Toastify__toast');
 }"""
 
 
-# Where an element is, in the window.
+# The position of an element in the window.
 EDGES = "element => element.getBoundingClientRect().toJSON()"
 
-# In our parts: roles that are not where ARIA wants them, names that are missing, and references to
-# nothing. What is hidden is left out, as assistive technology leaves it out.
+# Problems of our parts: roles where ARIA does not allow them, missing names, and references to
+# missing elements. Hidden elements are skipped, as assistive technology skips them.
 MISPLACED = """() => {
   const ours = `:is(.jp-DetSidebar, .jp-DetPage, .jp-DetPicker) `;
   const tags = {
@@ -73,7 +73,7 @@ class LabPage:
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        # JupyterLab's own word about a server that does not answer is in the way of ours.
+        # JupyterLab's own dialog about a server that does not answer would cover ours.
         page.add_locator_handler(
             page.locator(".jp-Dialog", has_text="Server Connection Error"),
             lambda dialog: dialog.get_by_role("button", name="Close").click(),
@@ -97,7 +97,7 @@ class LabPage:
         return self.page.url.startswith(f"{root}lab/workspaces/")
 
     def tidy(self) -> None:
-        """Close what a journey has opened, and show what JupyterLab shows at its start."""
+        """Close everything that a journey has opened; restore the state after the start."""
         self.page.emulate_media(forced_colors="none", reduced_motion="reduce")
         self.page.mouse.move(0, 0)
         self.page.evaluate(TIDY)
@@ -116,7 +116,7 @@ class LabPage:
         )
 
     def begin(self, command: str, **arguments: Any) -> None:
-        """Execute a command that is not done before the journey goes on: it asks something."""
+        """Execute a command without waiting for its end, as it asks the user a question."""
         self.page.evaluate(
             "([id, args]) => { void window.jupyterapp.commands.execute(id, args); }",
             [command, arguments],
@@ -136,7 +136,7 @@ class LabPage:
 
     @property
     def dialog(self) -> Locator:
-        """JupyterLab's dialog that is open."""
+        """The open dialog of JupyterLab."""
         return self.page.locator(".jp-Dialog")
 
     @property
@@ -145,7 +145,7 @@ class LabPage:
         return self.page.locator(".Toastify__toast")
 
     def misplaced(self) -> list[str]:
-        """Return what assistive technology could not make sense of in our parts."""
+        """Return the elements of our parts that assistive technology could not interpret."""
         found: list[str] = self.page.evaluate(MISPLACED)
         return found
 
@@ -155,11 +155,11 @@ class LabPage:
 
     @property
     def comparison(self) -> Locator:
-        """The comparison in front."""
+        """The comparison in the foreground."""
         return self.page.locator(".jp-DetComparisonPage:visible")
 
     def set(self, **values: Any) -> None:
-        """Change settings, as the settings' editor does."""
+        """Change settings, as the settings editor does."""
         self.page.evaluate(
             """async values => {
                 const plugins = window.jupyterapp.pluginRegistry._plugins;
@@ -173,7 +173,7 @@ class LabPage:
 
     @property
     def link_banner(self) -> Locator:
-        """What says that something is wrong with the connection."""
+        """The banner about a problem with the connection."""
         return self.page.locator(".jp-DetLinkBanner:visible").first
 
 
@@ -189,7 +189,7 @@ class Sidebar:
         self.search = self.node.get_by_role("searchbox")
 
     def open(self) -> Sidebar:
-        """Show it."""
+        """Show the sidebar."""
         self._lab.run("det:show-sidebar")
         expect(self.node).to_be_visible()
         return self
@@ -200,7 +200,7 @@ class Sidebar:
         return float(node.evaluate("node => node.getBoundingClientRect().height"))
 
     def cut_titles(self) -> list[str]:
-        """Return the titles of sections that have no room."""
+        """Return the titles of sections that do not fit into their headers."""
         titles = self.node.locator(".lm-AccordionPanel-titleLabel")
         cut: list[str] = titles.evaluate_all(
             """titles => titles.filter(title => title.scrollWidth > title.clientWidth)
@@ -213,7 +213,7 @@ class Sidebar:
         return self.node.locator(f".det-row[data-experiment-id='{experiment_id}']:visible")
 
     def names(self) -> list[str]:
-        """Return the names of the finished experiments that are drawn, in their order."""
+        """Return the names of the finished experiments that are drawn, from top to bottom."""
         rows = self.ended.evaluate_all(
             """rows => rows
               .map(row => [row.getBoundingClientRect().top, row.querySelector('.det-row-name')])
@@ -244,7 +244,7 @@ class ExperimentPage:
 
 
 class Notebook:
-    """The notebook in front."""
+    """The notebook in the foreground."""
 
     def __init__(self, lab: LabPage) -> None:
         self._lab = lab
@@ -264,7 +264,7 @@ class Notebook:
         )
 
     def see(self, index: int) -> Locator:
-        """Bring a cell into the window, as what is below it is not drawn; return it."""
+        """Scroll a cell into the window, as cells below it are not drawn; return the cell."""
         cell = self.node.locator(f".jp-Cell[data-windowed-list-index='{index}']")
         self._lab.page.wait_for_function(
             """i => {
@@ -285,9 +285,9 @@ class Notebook:
         )
 
     def run_all(self) -> None:
-        """Run all cells, as the menu does; returns at once."""
+        """Run all cells with the menu; returns at once."""
         self._lab.begin("notebook:run-all-cells")
 
     def save(self) -> None:
-        """Save it."""
+        """Save the notebook."""
         self._lab.run("docmanager:save")

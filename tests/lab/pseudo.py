@@ -1,9 +1,10 @@
-"""A language that is not one: each of our texts in brackets, with accents. What stays plain was
-not translated.
+"""A pseudo-language for tests: each of our texts in brackets, with accents.
 
-JupyterLab loads languages from packages with an entry point, so one is written into a folder for
-the server's `PYTHONPATH`, as translators would publish it: a table for the page, and gettext's for
-what the server translates, which are menus and settings.
+A text without brackets was not translated.
+
+JupyterLab loads languages from packages with an entry point, so such a package is written into a
+folder for the server's `PYTHONPATH`. Like a published one, it has a table for the page, and
+gettext's table for the texts that the server translates: menus and settings.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from hatch_build import SOURCES, find_npm
 
-LOCALE = "eo"  # one that is valid, and that no test needs for itself
+LOCALE = "eo"  # a valid locale that no test needs otherwise
 DOMAIN = "det_jupyter"
 PACKAGE = f"jupyterlab_language_pack_{LOCALE}"
 PLURALS = "nplurals=2; plural=(n != 1);"
@@ -29,21 +30,21 @@ _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
 def to_pseudo(text: str) -> str:
-    """Return a text as the language has it."""
+    """Return a text in the pseudo-language."""
     parts = _PLACEHOLDER.split(text)
     parts[::2] = [part.translate(_ACCENTS) for part in parts[::2]]
     return f"⟦{''.join(parts)}⟧"
 
 
 def find_plain(text: str) -> list[str]:
-    """Return the words of a text that the language does not have: those outside of brackets."""
-    while _BRACKETS.search(text):  # texts are within others
+    """Return the words of a text outside of brackets: these are not in the pseudo-language."""
+    while _BRACKETS.search(text):  # texts may be nested
         text = _BRACKETS.sub(" ", text)
     return _LETTERS.findall(text)
 
 
 def find_strings() -> list[dict[str, str]]:
-    """Return our strings: `context`, `text` and `plural`."""
+    """Return our translatable strings: `context`, `text` and `plural`."""
     done = subprocess.run(
         [find_npm().with_name("node"), "strings.mjs", "json"],
         cwd=SOURCES,
@@ -99,7 +100,7 @@ def to_mo(messages: dict[str, str]) -> bytes:
 
 @contextmanager
 def speaking(notebooks: Path) -> Iterator[None]:
-    """Have the JupyterLab that serves this folder speak it in pages that are opened meanwhile."""
+    """Within the block, pages that JupyterLab opens in this folder are in the pseudo-language."""
     settings = notebooks / ".lab" / "@jupyterlab" / "translation-extension"
     settings.mkdir(parents=True, exist_ok=True)
     chosen = settings / "plugin.jupyterlab-settings"

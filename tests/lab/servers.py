@@ -1,4 +1,4 @@
-"""A JupyterLab that can be stopped and comes back at the same address, as real ones do."""
+"""A JupyterLab that can be stopped and started again at the same address."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Lab:
     """A JupyterLab, which serves Notebook 7 too.
 
     Args:
-        folder: What it serves.
-        arguments: More of them for the server.
+        folder: The folder that it serves.
+        arguments: Further arguments of the server.
     """
 
     def __init__(self, folder: Path, arguments: Sequence[str] = ()) -> None:
@@ -34,19 +34,19 @@ class Lab:
         self._running = ExitStack()
 
     def start(self) -> None:
-        """Start it; returns when it answers."""
+        """Start the server; returns when it answers."""
         address = self._running.enter_context(
             jupyter_lab(self.folder, port=self._port, token=self.token, arguments=self._arguments)
         )
         self.root = address.partition("lab/tree")[0]
 
     def stop(self) -> None:
-        """Stop it with its kernels."""
+        """Stop the server and its kernels."""
         self._running.close()
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Run it meanwhile."""
+        """Run the server during the block."""
         self.start()
         try:
             yield self
@@ -54,7 +54,7 @@ class Lab:
             self.stop()
 
     def url(self, workspace: str, path: str = "") -> str:
-        """Return the address of a file, or of no file, in a workspace of its own."""
+        """Return the address of a file, or of JupyterLab without a file, in a new workspace."""
         tree = f"/tree/{path}" if path else ""
         return f"{self.root}lab/workspaces/{workspace}{tree}?token={self.token}"
 
@@ -63,23 +63,23 @@ class Lab:
         return f"{self.root}notebooks/{path}?token={self.token}"
 
     def wait_for_layout(self, text: str) -> None:
-        """Wait until a layout with this text is saved: what a reload brings back."""
+        """Wait until a layout that contains this text is saved; a reload restores it."""
         wait_until(lambda: text in "".join(self._layouts()), f"{text} is in a layout")
 
     def wait_for_state(self, key: str, is_kept: Callable[[Any], bool]) -> None:
-        """Wait until what our extension keeps across reloads under a key is as it should be."""
+        """Wait until `is_kept` is true of the state that our extension has saved under a key."""
 
         def is_saved() -> bool:
             found = []
             for text in self._layouts():
-                with suppress(json.JSONDecodeError):  # it is just being written
+                with suppress(json.JSONDecodeError):  # the file is being written
                     found.append(json.loads(text)["data"].get(f"det-jupyter:{key}"))
             return any(is_kept(one) for one in found if one is not None)
 
         wait_until(is_saved, f"the state of {key} is saved")
 
     def forget_layouts(self) -> None:
-        """Delete what layouts are saved."""
+        """Delete the saved layouts."""
         for path in self._workspaces.glob("*"):
             path.unlink()
 
@@ -92,13 +92,14 @@ class Lab:
 
     @property
     def log(self) -> str:
-        """What it has printed."""
+        """The output of the server."""
         return (self.folder / "lab.log").read_text()
 
     def write_notebook(self, path: str, *cells: str) -> Path:
         """Write a notebook with these code cells; those with more than 20 lines are folded.
 
-        Its kernel is named: JupyterLab need not ask. What is below the window is not drawn.
+        The notebook names its kernel, so that JupyterLab does not ask for one. Cells below the
+        window are not drawn.
         """
         made = [nbformat.v4.new_code_cell(cell) for cell in cells]
         for cell in made:

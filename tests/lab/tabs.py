@@ -1,4 +1,4 @@
-"""The browser's tab that journeys share: JupyterLab is loaded once, and tidied before each."""
+"""The browser tab that journeys share: JupyterLab is loaded once, tidied before each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ VIEWPORT: ViewportSize = {"width": 1400, "height": 1000}
 
 
 class SharedTab:
-    """A tab of a browser profile; a journey that fails takes both with it.
+    """A tab of a browser profile; both are closed after a failed journey.
 
     Args:
-        browser: What opens it.
+        browser: The browser that opens the tab.
     """
 
     def __init__(self, browser: Browser) -> None:
@@ -23,18 +23,18 @@ class SharedTab:
 
     @property
     def page(self) -> Page:
-        """The tab, opened where there is none."""
+        """The tab's page; opened if there is none."""
         return self.ui.page
 
     @property
     def ui(self) -> LabPage:
-        """The tab with what journeys see in it."""
+        """The parts of the tab that journeys use."""
         if self._ui is None:
             self._ui = LabPage(new_context(self._browser).new_page())
         return self._ui
 
     def show(self, lab: Lab, workspace: str) -> LabPage:
-        """Have it show a JupyterLab as it is after its start."""
+        """Show a JupyterLab in the state after its start."""
         if self.ui.is_at(lab.root):
             self.ui.tidy()
             lab.forget_layouts()
@@ -44,26 +44,26 @@ class SharedTab:
         return self.ui
 
     def leave(self) -> None:
-        """Leave a server that ends, which JupyterLab would go on to ask."""
+        """Leave a server that will end, so that JupyterLab sends it no more requests."""
         if self._ui is not None:
             self._ui.page.goto("about:blank")
 
     def close_others(self) -> None:
-        """Close what a journey has opened beside it."""
+        """Close the other tabs that a journey has opened."""
         if self._ui is not None:
             for page in self._ui.page.context.pages:
                 if page is not self._ui.page:
                     page.close()
 
     def close(self) -> None:
-        """Close it; the next one starts with an empty profile."""
+        """Close the tab; the next one starts with an empty profile."""
         if self._ui is not None:
             self._ui.page.context.close()
         self._ui = None
 
 
 def new_context(browser: Browser) -> BrowserContext:
-    """Return a browser profile of its own."""
+    """Return a new browser profile."""
     context = browser.new_context(viewport=VIEWPORT, reduced_motion="reduce")
     context.set_default_timeout(300_000)
     return context

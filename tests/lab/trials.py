@@ -1,4 +1,4 @@
-"""Experiments for journeys: submitted without a notebook, ended when a journey is over."""
+"""Experiments for journeys: submitted without a notebook, and ended after the journey."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Trials:
     """Submits experiments of a small trial to a real master.
 
     Args:
-        client: Of the master.
+        client: A client of the master.
     """
 
     def __init__(self, client: Client) -> None:
@@ -40,7 +40,7 @@ class Trials:
     def run(
         self, *, pause_s: float = 0.05, slots: int = 1, batches: int = 40_000, **changes: Any
     ) -> Experiment:
-        """Submit one that trains for long, on one slot, unless something else is asked for."""
+        """Submit an experiment; by default it trains for long on one slot."""
         if self._capsule is None:
             self._capsule = capture_trial(self.client, "SmallTrial", SOURCE)
         searcher = {"name": "single", "metric": "error", "max_length": {"batches": batches}}
@@ -49,24 +49,24 @@ class Trials:
         return create(self.client, config, self._capsule)
 
     def train(self, steps: int = 5, **changes: Any) -> Experiment:
-        """Submit one, and wait until it trains."""
+        """Submit an experiment, and wait until it has trained `steps` batches."""
         experiment = self.run(**changes)
         wait_for_steps(experiment, steps)
         return experiment
 
     def ended(self, **changes: Any) -> Experiment:
-        """Submit a short one, and wait until it has ended."""
+        """Submit a short experiment, and wait until it has ended."""
         experiment = self.run(**({"pause_s": 0.0, "batches": 20} | changes))
         wait_until(lambda: experiment.view.state.is_terminal, "it has ended")
         return experiment
 
     def failing(self, name: str) -> Experiment:
-        """Submit one that fails in its first batch, and is not tried again."""
+        """Submit an experiment that fails in its first batch and is not restarted."""
         hyperparameters = {"global_batch_size": 16, "pause_s": "soon"}
         return self.run(name=name, max_restarts=0, hyperparameters=hyperparameters)
 
     def gated(self, name: str, gates: Mapping[int, Path], batches: int) -> Experiment:
-        """Submit one that waits before some of its batches until a file is there."""
+        """Submit an experiment that waits before each batch in `gates` until a file exists."""
         wait = f"""        while any(
             batch_idx >= batch and not os.path.exists(path)
             for batch, path in {[(batch, str(path)) for batch, path in gates.items()]!r}
@@ -80,7 +80,7 @@ class Trials:
         return submit(self.client, config, source)
 
     def end_all(self) -> None:
-        """Kill all that have not ended."""
+        """Kill all experiments that have not ended."""
         for row in self._going():
             self.client.change(Kill(experiment_id=row.id))
         wait_until(lambda: not self._going(), "all have ended")
@@ -89,7 +89,7 @@ class Trials:
         return self.client.find(ExperimentQuery(state=GOING, archived=True)).rows
 
     def delete_all(self) -> None:
-        """Delete all that were submitted since this was made, whoever did; they end before."""
+        """End and delete all experiments submitted since this object was created, by anyone."""
         self.end_all()
         for view in self.client.experiments():
             if view.id > self._newest_before:
