@@ -203,7 +203,7 @@ class Replica:
         news = self._news
         store = self._opened(news)
         before = self._machine.queue.version
-        # Commits may happen between these reads; the next call reads their rest.
+        # Commits may happen between these reads; the next call reads what is missing.
         self._handle_events(store, news)
         self._read_feed(store, news)
         news.is_cluster |= self._machine.queue.version != before

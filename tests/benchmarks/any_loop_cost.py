@@ -37,7 +37,7 @@ from det_jupyter.core.timings.any_loop import KEY, LoopTimings
 from det_jupyter.core.timings.rank_timings import Timings
 from det_jupyter.core.timings.torch_hooks import watch
 
-KEYS = {"benchmark", "cores", "load", "loops"}  # of the last line
+KEYS = {"benchmark", "cores", "load", "loops"}  # keys of the JSON in the last line
 
 BATCH = torch.randn(4, 8)
 WRITTEN = 400  # steps of a record, less than a second

@@ -24,7 +24,7 @@ from typing import Any
 from tests.benchmarks.quick import arguments
 
 QUICK = "--ranks 2 --rounds 1 --sizes 100"
-KEYS = {"benchmark", "cpus", "results"}  # of the last line
+KEYS = {"benchmark", "cpus", "results"}  # keys of the JSON in the last line
 
 SIZES = (10, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _BYTES_PER_ROUND = 20_000_000

@@ -26,7 +26,7 @@ from det_jupyter.errors import ConfigError
 from tests.benchmarks.quick import arguments
 
 QUICK = "--repeats 3"
-KEYS = {"benchmark", "system", "ms"}  # of the last line
+KEYS = {"benchmark", "system", "ms"}  # keys of the JSON in the last line
 
 AIM_MS = 5.0
 _IMPORT = "import time; t = time.perf_counter(); {}; print(time.perf_counter() - t)"

@@ -47,7 +47,7 @@ KEYS = {
     "stacks_elsewhere_ms",
     "output_here_mb_per_s",
     "output_elsewhere_mb_per_s",
-}  # of the last line
+}  # keys of the JSON in the last line
 
 _LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}}
 _PRINTED_BYTES = 20_000_000

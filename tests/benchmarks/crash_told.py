@@ -26,7 +26,7 @@ from tests.e2e.test_crash_kinds import submit
 from tests.processes import det_home
 
 QUICK = "--match train_batch"
-KEYS = {"kinds", "median_s", "longest_s", "over_2_s", "load"}  # of the last line
+KEYS = {"kinds", "median_s", "longest_s", "over_2_s", "load"}  # keys of the JSON in the last line
 
 LIMIT_S = 2.0
 PATIENCE_S = 120.0
@@ -54,7 +54,7 @@ def told_after_s(client: Client, kind: Crash, mark: Path) -> float:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Measure all kinds of crash that are shown; print a table and a line of JSON."""
+    """Measure all kinds of crash whose error is shown; print a table and a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--match", default="", help="only kinds with this text in their names")
     options = parser.parse_args(arguments(QUICK, words))

@@ -20,7 +20,7 @@ from det_jupyter.master.service.storing.stored_logs import Logs, read_page
 from tests.benchmarks.quick import arguments
 
 QUICK = "--lines 20000"
-KEYS = {"us_a_line", "ms"}  # of the last line
+KEYS = {"us_a_line", "ms"}  # keys of the JSON in the last line
 
 NUM_RANKS = 8
 _CHUNK = 1000

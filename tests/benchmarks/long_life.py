@@ -60,7 +60,7 @@ from tests.integration.master_support import (
 )
 
 QUICK = "--trials 16 --slots 4 --of 4"
-KEYS = {"benchmark", "cpus", "results"}  # of the last line
+KEYS = {"benchmark", "cpus", "results"}  # keys of the JSON in the last line
 
 _MIB = 1024 * 1024
 _MARKS = (0, 0.25, 0.5, 0.75, 1)

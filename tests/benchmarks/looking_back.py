@@ -39,7 +39,7 @@ from tests.benchmarks.quick import arguments
 from tests.unit.master.machine_world import CAPSULE, make_config
 
 QUICK = "--experiments 200 --trials 1"
-KEYS = {"lists_ms", "metrics_s"}  # of the last line
+KEYS = {"lists_ms", "metrics_s"}  # keys of the JSON in the last line
 
 REPORTS, METRICS = 1_000, 5
 _CURVES = TypeAdapter(list[Curve])

@@ -26,7 +26,7 @@ from tests.benchmarks.quick import arguments
 from tests.integration.master_support import FakeAgent, make_client, master_process
 
 QUICK = "--trials 100"
-KEYS = {"benchmark", "cpus", "results"}  # of the last line
+KEYS = {"benchmark", "cpus", "results"}  # keys of the JSON in the last line
 
 _RUN, _OF = 500, 50  # number of trials that run, and trials of each experiment
 _IDLE_S = 2.0

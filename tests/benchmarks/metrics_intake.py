@@ -35,7 +35,7 @@ from tests.processes import DetHome, det_home, wait_until
 from tests.trials import submit
 
 QUICK = "--trials 1 --reports 2000"
-KEYS = {"benchmark", "cpus", "results"}  # of the last line
+KEYS = {"benchmark", "cpus", "results"}  # keys of the JSON in the last line
 
 WRITER = """
 import json, os, time

@@ -26,7 +26,7 @@ from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.benchmarks.quick import arguments
 
 QUICK = "--seconds 1 --agents 2"
-KEYS = {"percent_of_a_core"}  # of the last line
+KEYS = {"percent_of_a_core"}  # keys of the JSON in the last line
 
 _GANG = "1.1.1"
 

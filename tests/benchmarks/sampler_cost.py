@@ -39,7 +39,7 @@ from tests.fake_nvml import SHAPE_VARIABLE
 from tests.integration.agent_support import make_plan, run_of
 
 QUICK = "--ranks 2 --workers 1 --megabytes 1 --seconds 1"
-KEYS = {"benchmark", "idle_percent", "intervals"}  # of the last line
+KEYS = {"benchmark", "idle_percent", "intervals"}  # keys of the JSON in the last line
 
 _RANK = """
 import os, subprocess, sys, time

@@ -37,7 +37,7 @@ KEYS = {
     "finish_s",
     "step_alone_ms",
     "step_beside_ms",
-}  # of the last line
+}  # keys of the JSON in the last line
 
 _ROUNDS = 5
 _LAYER_MB = 10

@@ -67,7 +67,7 @@ class BusyFacts:
 
 
 def run_reasons(name: str, num_agents: int, num_waiting: int) -> dict[str, Any]:
-    """Return the cost of the first reason, and of each of the first 256 together."""
+    """Return the cost of the first reason alone, and per reason of the first 256."""
     pool = BusyPool(POLICIES[name], num_agents, num_waiting).pool
     facts = BusyFacts(pool)
     waiting = [request.id for request in pool.waiting(NUM_REASONS)]

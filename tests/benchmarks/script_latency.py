@@ -42,7 +42,7 @@ KEYS = {
     "torchrun_s",
     "ratio",
     "ratio_cold",
-}  # of the last line
+}  # keys of the JSON in the last line
 
 _LAUNCHER = "python3 -m det_jupyter.launch.torch_distributed"
 FORKED = f"{_LAUNCHER} script.py"

@@ -48,7 +48,7 @@ from tests.benchmarks.search_worlds import (
 )
 
 QUICK = "--trials 300 --machine-trials 100 --optuna-trials 20"
-KEYS = {"pure", "machine", "optuna"}  # of the last line
+KEYS = {"pure", "machine", "optuna"}  # keys of the JSON in the last line
 
 WINDOW = 900  # trials
 

@@ -27,7 +27,7 @@ from tests.processes import det_home
 from tests.trials import submit
 
 QUICK = "--trials 4 --rivals"
-KEYS = {"det_jupyter_s_per_trial", "det_jupyter_busy"}  # of the last line
+KEYS = {"det_jupyter_s_per_trial", "det_jupyter_busy"}  # keys of the JSON in the last line
 
 SLOTS = 2
 BATCHES = 50

@@ -48,7 +48,7 @@ from tests.processes import DetHome, det_home, wait_until
 from tests.trials import capture_trial, create, submit
 
 QUICK = "--warm 1 --rounds 1"
-KEYS = {  # of the last line
+KEYS = {  # keys of the JSON in the last line
     "warm_p50_s", "floor_s", "ratio_floor", "stages", "cold_s", "torchrun_s", "ratio", "import_ms",
     "master_idle_rss_mb", "rank_private_mb", "rank_shared_mb",
 }  # fmt: skip

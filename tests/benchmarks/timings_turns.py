@@ -37,7 +37,7 @@ from tests.benchmarks.loop_steps import STEPS, Stopwatch, make_dataset
 from tests.benchmarks.quick import arguments
 
 QUICK = "--batches 400"
-KEYS = {"benchmark", "tiny", "5ms"}  # of the last line
+KEYS = {"benchmark", "tiny", "5ms"}  # keys of the JSON in the last line
 
 
 class Turns(NamedTuple):

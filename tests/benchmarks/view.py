@@ -44,7 +44,7 @@ from tests.integration.master_support import (
 )
 
 QUICK = "--points 2000"
-KEYS = {  # of the last line
+KEYS = {  # keys of the JSON in the last line
     "update to screen, ms, median", "update to screen, ms, p95", "8 x 6 x 3600, frame, ms, median",
     "8 x 6 x 3600, frame, ms, p95", "8 x 6 x 3600, frames for an update of all",
     "8 x 6 x 3600, answer taken in, ms, p95", "8 x 6 x 3600, crosshair on all, ms, p95",

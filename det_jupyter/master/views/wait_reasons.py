@@ -1,7 +1,7 @@
 """Reasons why a trial does not run, in each of its states. Pure.
 
 waits for slots     computed by scheduler/reasons/, from the facts that are collected here
-waits for room      a disk is full; the trial has what it waits for (rules/full_disks.py)
+waits for room      a disk is full; stored in the trial (rules/full_disks.py)
 starts, leaves      the state itself
 rests               the search has not promoted it; searching.py has stored the reason
 is paused or over   the state itself, and requests that would change it
