@@ -36,7 +36,7 @@ class Interruption:
         """Return the interruption of a run, counted from 1; None if it has none.
 
         Raises:
-            ConfigError: The variable is malformed.
+            ConfigError: The variable DET_JUPYTER_INTERRUPT is malformed.
         """
         entries = environment.get(VARIABLE, "").split()
         matches = [_ENTRY.fullmatch(entry) for entry in entries]
@@ -65,6 +65,7 @@ class Interruption:
 
 
 def write_place(environment: Mapping[str, str], *, run: int, agent_id: str) -> None:
-    """Write to stderr on which agent a run is, if the variable is set. Rank 0 calls it."""
+    """Write to stderr on which agent a run is, if DET_JUPYTER_INTERRUPT is set. Rank 0 calls this.
+    """
     if environment.get(VARIABLE):
         sys.stderr.write(f"{VARIABLE}: run {run} on {agent_id}\n")
