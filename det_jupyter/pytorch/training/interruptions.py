@@ -65,7 +65,6 @@ class Interruption:
 
 
 def write_place(environment: Mapping[str, str], *, run: int, agent_id: str) -> None:
-    """Write to stderr on which agent a run is, if DET_JUPYTER_INTERRUPT is set. Rank 0 calls this.
-    """
+    """Write to stderr on which agent a run is, if `VARIABLE` is set. Called by rank 0."""
     if environment.get(VARIABLE):
         sys.stderr.write(f"{VARIABLE}: run {run} on {agent_id}\n")

@@ -62,7 +62,7 @@ class Addresses:
 
     @property
     def problems(self) -> list[Problem]:
-        """The problems of the files in which the user names addresses (`user_file.py`)."""
+        """The problems of alerts.yaml and trackers.yaml."""
         return [*self.alerts.problems, *self.trackers.problems]
 
     def hide(self, document: Mapping[str, Any]) -> dict[str, Any]:
