@@ -8,18 +8,35 @@ from contextlib import contextmanager
 
 import psutil
 
+from det_jupyter._version import __version__
+from det_jupyter.errors import DetError
 from det_jupyter.master.__main__ import READER
 from det_jupyter.master.background import reader_starter
 from det_jupyter.master.background.reader_starter import ReaderStarter
-from tests.forks import fork_source
+from tests.forks import Fork, fork_source
 
 
 class StarterProcess(ReaderStarter):
-    """A starter, and its process."""
+    """A starter; `process` is the first one."""
 
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        super().__init__(connection)
-        self.process = psutil.Process(pid)
+    def __init__(self, target: str, connection: socket.socket, fork: Fork) -> None:
+        super().__init__(target, connection, fork)
+        self.process = psutil.Process(fork.pid)
+
+    def leave(self) -> None:
+        """End it as the end of its master does."""
+        self._connection.close()
+        self._process.wait()
+
+
+class NoReaders(ReaderStarter):
+    """Starts none."""
+
+    def __init__(self) -> None: ...
+
+    def start(self, token: str, listener: socket.socket, log: int) -> socket.socket:
+        """Fail."""
+        raise DetError("no readers are started here")
 
 
 @contextmanager
@@ -29,19 +46,17 @@ def starter_of(
     """Run a starter of readers; afterwards no reader is left, not even a zombie."""
     source = fork_source("det_jupyter.master.__main__", "det_jupyter.master.serve")
     ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with theirs:
         fork = source.start(serve, target, descriptors=[theirs.fileno()])
-        theirs.close()
-        starter = StarterProcess(ours, fork.pid)
-        try:
-            yield starter
-            left = starter.process.children() if starter.process.is_running() else []
-            assert not left, f"readers left behind: {left}"
-        finally:
-            ours.close()
-            fork.wait()
+    starter = StarterProcess(target, ours, fork)
+    try:
+        yield starter
+        left = starter.process.children() if starter.process.is_running() else []
+        assert not left, f"readers left behind: {left}"
+    finally:
+        starter.leave()
 
 
 def serve_starter(connection: int, target: str) -> None:
     """Run as the starter, in the forked process."""
-    reader_starter.serve(socket.socket(fileno=connection), target)
+    reader_starter.serve(socket.socket(fileno=connection), target, __version__)

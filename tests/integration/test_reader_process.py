@@ -28,7 +28,7 @@ from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from det_jupyter.master.background import reader_process
 from det_jupyter.master.background.reader_process import ReaderProcess
-from det_jupyter.master.background.reader_starter import ReaderStarter
+from tests.fork_source import REPOSITORY
 from tests.integration import reader_stand_in
 from tests.integration.master_support import (
     MasterProcess,
@@ -37,7 +37,7 @@ from tests.integration.master_support import (
 )
 from tests.integration.reader_stand_in import ask, target_of
 from tests.processes import find, is_gone, wait_until, wait_until_gone
-from tests.reader_starters import StarterProcess, starter_of
+from tests.reader_starters import NoReaders, StarterProcess, starter_of
 from tests.waiting import until
 
 
@@ -51,10 +51,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Played:
     """A supervised reader, and the port at which it is reached."""
 
-    def __init__(self, reader: ReaderProcess, url: str, starter: StarterProcess) -> None:
-        self.reader = reader
-        self.url = url
+    def __init__(self, listener: socket.socket, starter: StarterProcess) -> None:
+        host, port = listener.getsockname()
+        self.url = f"http://{host}:{port}"
         self.starter = starter
+        self.problem = ""
+        self.reader = ReaderProcess(listener, "the token", starter, self._note_problem)
+
+    def _note_problem(self, problem: str) -> None:
+        self.problem = problem
 
     async def ask(self) -> dict[str, Any]:
         """Return what a reader says."""
@@ -76,11 +81,10 @@ def play(scene: Callable[[Played], Awaitable[None]], target: str = target_of("us
     """Supervise a reader while a scene is played; no process is left after."""
 
     async def run(listener: socket.socket, starter: StarterProcess) -> None:
-        reader = ReaderProcess(listener, "the token", starter)
-        running = asyncio.create_task(reader.run())
+        played = Played(listener, starter)
+        running = asyncio.create_task(played.reader.run())
         try:
-            host, port = listener.getsockname()
-            await scene(Played(reader, f"http://{host}:{port}", starter))
+            await scene(played)
         finally:
             running.cancel()
             await asyncio.wait({running})
@@ -206,7 +210,7 @@ def test_a_connection_that_is_closed_before_anyone_accepts_starts_one_reader() -
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
-        ("broken", "the reader has ended with exit status 1; see reader.log"),
+        ("broken", "the reader has ended with exit status 1; see "),
         ("leaving", "the reader has ended"),
     ],
 )
@@ -238,20 +242,56 @@ def test_a_program_that_cannot_be_imported_says_so_in_its_log() -> None:
     assert "ModuleNotFoundError: No module named 'nothing'" in paths.reader_log().read_text()
 
 
-def test_without_its_starter_a_master_refuses_who_waits_and_says_what_to_do(
-    caplog: pytest.LogCaptureFixture,
+def test_after_its_starter_was_killed_another_one_starts_readers(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PYTHONPATH", REPOSITORY)
+
     async def scene(played: Played) -> None:
         pid = (await played.ask())["pid"]
         played.starter.process.kill()
         await until(lambda: is_gone(pid), "its reader ends with it")
-        with pytest.raises(ConnectionError):
-            await played.ask()
+        assert (await played.ask())["pid"] != pid
+        assert played.problem == ""
 
     play(scene)
-    remedy = "master restart` replaces the master, and what trains goes on"
-    assert remedy in caplog.text
-    assert remedy in paths.reader_log().read_text()  # which clients name
+
+
+@pytest.mark.parametrize("has_reader", [False, True])
+def test_a_starter_that_does_not_answer_is_replaced(
+    has_reader: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", REPOSITORY)
+    for name in ("_ANSWER_S", "_LOOK_S", "_SOON_S"):
+        monkeypatch.setattr(reader_process, name, 0.1)
+
+    async def scene(played: Played) -> None:
+        if has_reader:
+            reader = (await played.ask())["pid"]
+        played.starter.process.suspend()
+        if has_reader:
+            os.kill(reader, signal.SIGKILL)
+            assert (await played.ask())["pid"] != reader
+        else:
+            assert await played.ask()
+        assert not played.starter.process.is_running()
+
+    play(scene)
+
+
+def test_that_readers_fail_is_a_problem_until_another_is_started() -> None:
+    async def scene(played: Played) -> None:
+        with pytest.raises(ConnectionError):
+            await played.ask()
+        assert played.problem.startswith(
+            "pages and views show nothing new: the reader has ended with exit status 1; see /"
+        )
+        played.starter.start = other.start  # type: ignore[method-assign]
+        await played.ask()
+        assert played.problem == ""
+
+    with starter_of(target_of("usual")) as other:
+        play(scene, target_of("broken"))
 
 
 def test_pauses_between_failures_grow_up_to_a_bound_and_begin_anew_after_a_long_run(
@@ -285,7 +325,7 @@ def test_pauses_between_failures_grow_up_to_a_bound_and_begin_anew_after_a_long_
             socket.create_server(("127.0.0.1", 0)) as listener,
             pytest.raises(asyncio.CancelledError),
         ):
-            await ReaderProcess(listener, "t", ReaderStarter(listener)).run()
+            await ReaderProcess(listener, "t", NoReaders()).run()
 
     asyncio.run(scene())
     assert pauses == [0.2, 0.4, 0.8, 1.0, 0.2]
@@ -385,20 +425,6 @@ def test_reader_and_starter_keep_none_of_the_masters_files_open(master: MasterPr
     wait_until(lambda: not starter.net_connections(), "it has closed what the reader has")
     assert not [file.path for file in starter.open_files() if str(master.home) in file.path]
     assert [port.status for port in reader.net_connections()] == [psutil.CONN_LISTEN]
-
-
-def test_a_master_whose_starter_was_killed_has_that_in_its_status(master: MasterProcess) -> None:
-    info = start(master)
-    reader = psutil.Process(ask(info.reader_url)["pid"])
-    starter = reader.parent()
-    assert starter is not None
-    starter.kill()
-    wait_until_gone(reader.pid)
-    with pytest.raises(ConnectionError):
-        ask(info.reader_url)
-    with make_client(info) as http:
-        problems = http.get("/status").json()["problems"]
-    assert [each for each in problems if "reader's starter has ended" in each]
 
 
 def test_files_of_a_master_do_not_take_the_place_of_closed_standard_streams(home: Path) -> None:

@@ -20,8 +20,10 @@ from det_jupyter.connection import find_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import Process
 from det_jupyter.contract.host.run_processes import programs_of
+from det_jupyter.errors import DetError
 from det_jupyter.master.background import reader_starter
 from det_jupyter.master.background.reader_starter import ReaderStarter
+from tests.fork_source import REPOSITORY
 from tests.integration import reader_stand_in
 from tests.integration.master_support import MasterProcess, master_process
 from tests.integration.reader_stand_in import ask, target_of
@@ -88,8 +90,36 @@ def test_a_reader_that_was_installed_since_is_not_imported() -> None:
 
 def serve_of_before(connection: int, target: str) -> None:
     """Be the starter of an older version."""
-    pytest.MonkeyPatch().setattr(reader_starter, "__version__", "0.0.1")
-    serve_starter(connection, target)
+    reader_starter.serve(socket.socket(fileno=connection), target, "0.0.1")
+
+
+def test_a_starter_that_was_killed_is_replaced_by_one_of_the_masters_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", REPOSITORY)
+    with starter_of(target_of("leaving")) as starter:
+        starter.process.kill()
+        wait_until_gone(starter.process.pid)
+        assert said_of_one(starter).endswith("\n0\n")
+        assert said_of_one(starter).endswith("\n0\n")
+        monkeypatch.setattr(reader_starter, "__version__", "0.0.1")
+        starter.kill()
+        assert said_of_one(starter).endswith("\n1\n")
+    assert "the running master is det_jupyter 0.0.1" in paths.reader_log().read_text()
+
+
+def test_where_no_other_starter_can_be_started_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", REPOSITORY)
+    with starter_of(target_of("leaving")) as starter:
+        starter.kill()
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "executable", "/none")
+            for _ in range(2):
+                with pytest.raises(DetError, match="master restart` replaces the master"):
+                    said_of_one(starter)
+        assert said_of_one(starter).endswith("\n0\n")
 
 
 @pytest.mark.parametrize("modules", ["det_jupyter.master.serve", "det_jupyter.reader.program"])

@@ -37,9 +37,7 @@ from tests.integration.master_support import (
 )
 from tests.integration.reader_stand_in import ask, target_of
 from tests.processes import wait_until
-from tests.reader_starters import starter_of
-
-NO_READERS = ReaderStarter(socket.socket())
+from tests.reader_starters import NoReaders, starter_of
 
 
 class Engine:
@@ -101,7 +99,7 @@ def play(
     scene: Callable[[Session], object],
     *,
     stops: bool = True,
-    starter: ReaderStarter = NO_READERS,
+    starter: ReaderStarter | None = None,
 ) -> Engine:
     """Serve, and play a scene meanwhile; then stop the master, unless the scene has done that."""
     engine, failures, is_serving = Engine(), list[BaseException](), threading.Event()
@@ -121,7 +119,7 @@ def play(
     thread = threading.Thread(target=act)
     thread.start()
     try:
-        serve(engine, starter)
+        serve(engine, starter or NoReaders())
     finally:
         is_serving.clear()
         thread.join()
@@ -297,7 +295,7 @@ def test_a_database_that_cannot_be_used_is_named(home: Path) -> None:
     path.write_bytes(b"no database" * 1000)
     engine = Engine()
     with pytest.raises(SystemExit, match=r"sqlite3 cannot be used \(.*\); move it away"):
-        serve(engine, NO_READERS)
+        serve(engine, NoReaders())
     assert engine.num_dismissed == 1
 
 
@@ -307,7 +305,7 @@ def test_a_full_disk_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> N
     reserve.write_bytes(bytes(5000))
     monkeypatch.setattr(paths, "find_full_folder", lambda: "/data is full")
     with pytest.raises(SystemExit, match=r"^/data is full$"):
-        serve(Engine(), NO_READERS)
+        serve(Engine(), NoReaders())
     assert not reserve.exists()  # so that there is room for the start
 
 

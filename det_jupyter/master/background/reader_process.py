@@ -9,8 +9,9 @@ The master keeps the listening socket as long as it runs. A reader accepts conne
     again, or it cannot be started   waiting connections are closed: if their clients are gone,
                                      they would cause starts for ever; others connect again
 
-Each reader is forked by the starter (`reader_starter.py`). It reads a byte for each commit from a
-socket that the master writes to, and writes its log to reader.log.
+Each reader is forked by the starter (`reader_starter.py`). A starter that does not answer, such as
+one stopped by SIGSTOP, is killed, and another starter forks the next reader. A reader reads a byte
+for each commit from a socket that the master writes to, and writes its log to reader.log.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from contextlib import suppress
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import open_own
 from det_jupyter.contract.host.processes import Process
-from det_jupyter.contract.values.text import signal_name
+from det_jupyter.contract.values.text import error_line, signal_name
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.reader_starter import ReaderStarter
 
@@ -40,6 +41,8 @@ _PAUSES_S = (0.2, 10.0)  # the first and the longest pause before another start
 _MOST_REFUSED = 2048
 _UNUSED_S = 45.0  # longer than a reader without a socket runs
 _END_S = 1.0  # time for a reader to end, after its commits are closed, and after SIGTERM
+_ANSWER_S = 20.0  # time for the starter to answer; doubled each time, as the computer may be slow
+_LOOK_S = 5.0  # between checks whether the reader has ended, as the starter may be stopped
 
 
 class ReaderProcess:
@@ -49,7 +52,8 @@ class ReaderProcess:
         listener: The socket that clients connect to; it is listening already.
         token: The token that clients have to send.
         starter: Forks readers.
-        on_problem: Called with a sentence if readers cannot be forked any more.
+        on_problem: Called with a sentence when readers fail one after the other, and with "" when
+            another reader is started.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class ReaderProcess:
         self._on_problem = on_problem
         self._running: _Running | None = None
         self._is_unwanted = False
+        self._answer_s = _ANSWER_S
         self._began_at = self._used_at = -math.inf  # on the monotonic clock
 
     @property
@@ -93,17 +98,18 @@ class ReaderProcess:
             began = time.monotonic()
             self._is_unwanted = False
             try:
-                status = await self._run_program()
+                problem = self._log_end(await self._run_program())
             except DetError as error:
-                logger.error("the reader cannot be started: %s", error)
-            except Exception:  # a full disk, for example; it is tried again
+                problem = f"the reader cannot be started: {error}"
+                logger.error("%s", problem)
+            except Exception as error:  # a full disk, for example; it is tried again
+                problem = f"the reader cannot be started: {error_line(error)}"
                 logger.exception("the reader cannot be started")
-            else:
-                self._log_end(status)
             if self._is_unwanted or time.monotonic() - began >= _SOON_S:
                 pause_s = 0.0
                 continue
             if pause_s:
+                self._on_problem(f"pages and views show nothing new: {problem}")
                 self._refuse_waiting()
             pause_s = min(max(2 * pause_s, _PAUSES_S[0]), _PAUSES_S[1])
             await asyncio.sleep(pause_s)
@@ -128,9 +134,16 @@ class ReaderProcess:
         """Run a reader to its end and return its exit status; end it if cancelled."""
         with self._start() as link:
             self._began_at = time.monotonic()
-            self._running = running = _Running(link)
+            self._running = running = _Running(link, self._answer_s)
+            self._on_problem("")
             try:
-                return await asyncio.shield(running.ending)
+                status = await asyncio.shield(running.ending)
+                self._answer_s = _ANSWER_S
+                return status
+            except TimeoutError:
+                self._starter.kill()
+                self._answer_s *= 2
+                raise DetError("its starter did not answer, and was killed") from None
             finally:
                 self._running = None
                 await running.end()
@@ -143,7 +156,6 @@ class ReaderProcess:
         try:
             link = self._starter.start(self._token, self._listener, log)
         except DetError as error:
-            self._on_problem(f"pages and views show nothing new: {error}")
             with suppress(OSError):  # the disk is full
                 os.write(log, f"{error}\n".encode())
             raise
@@ -152,15 +164,19 @@ class ReaderProcess:
         link.setblocking(False)
         return link
 
-    def _log_end(self, status: int) -> None:
+    def _log_end(self, status: int) -> str:
+        """Log how it has ended, and return it."""
         if self._is_unwanted:
-            logger.warning("the reader did not answer: it was killed on request")
+            level, end = logging.WARNING, "the reader did not answer: it was killed on request"
         elif status == 0:
-            logger.info("the reader has ended")
+            level, end = logging.INFO, "the reader has ended"
         elif status < 0:
-            logger.warning("the reader was killed by %s", signal_name(-status))
+            level, end = logging.WARNING, f"the reader was killed by {signal_name(-status)}"
         else:
-            logger.error("the reader has ended with exit status %d; see reader.log", status)
+            level = logging.ERROR
+            end = f"the reader has ended with exit status {status}; see {paths.reader_log()}"
+        logger.log(level, "%s", end)
+        return end
 
     def _refuse_waiting(self) -> None:
         with suppress(OSError):  # no connection waits any more
@@ -174,21 +190,32 @@ class _Running:
     Args:
         link: The socket to which commits are written, and on which the starter sends its pid and
             exit status.
+        answer_s: How long the starter may take to fork the reader.
 
     Attributes:
-        ending: The task that returns its exit status.
+        ending: The task that returns the reader's exit status. It raises TimeoutError if the
+            starter does not answer.
     """
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, answer_s: float) -> None:
         self.link = link
+        self._answer_s = answer_s
         self._process: Process | None = None
         self.ending = asyncio.create_task(self._follow())
 
     async def _follow(self) -> int:
-        pid = await self._next_number()
-        self._process = Process.of(pid)
+        async with asyncio.timeout(self._answer_s):
+            pid = await self._next_number()
+        self._process = process = Process.of(pid)
         logger.info("started the reader, pid=%d", pid)
-        return await self._next_number()
+        status = asyncio.create_task(self._next_number())
+        try:
+            while process.is_alive and not status.done():
+                await asyncio.wait({status}, timeout=_LOOK_S)
+            async with asyncio.timeout(_ANSWER_S):
+                return await status
+        finally:
+            status.cancel()
 
     async def _next_number(self) -> int:
         line = b""

@@ -3,13 +3,13 @@
     start of the master    the starter is forked, before the master has other threads or a database
     first request          the starter imports the modules of a reader that the master lacks
     request                a reader is forked; the starter sends its pid, and later its exit status
+    starter was killed     the next request starts another one, as a new Python: only a process
+                           with one thread can be forked safely (`rank/fork_safety.py`), and the
+                           master has threads by then
     end of the master      the starter is killed, together with its readers
 
 So a reader has the version of its master, and handles events as the master does. The starter keeps
 none of the master's files open, above all not its lock.
-
-Only a process with one thread can be forked safely (`rank/fork_safety.py`), and the master gets
-threads. So a starter that has ended is not replaced: the master continues without readers.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import runpy
 import select
 import signal
 import socket
+import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from det_jupyter import _version
 from det_jupyter._version import __version__
@@ -42,15 +44,29 @@ _MOST_TOKEN = 4096  # bytes
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class ChildProcess(Protocol):
+    """A child of this process: a fork, or a `Popen`."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+    def wait(self) -> int:
+        """Wait until it has ended."""
+
+
 class ReaderStarter:
     """Requests readers from the starter; used in the master.
 
     Args:
+        target: What a reader runs, as MODULE:FUNCTION.
         connection: A socket connected to the starter.
+        process: The starter.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, target: str, connection: socket.socket, process: ChildProcess) -> None:
+        self._target = target
         self._connection = connection
+        self._process = process
 
     def start(self, token: str, listener: socket.socket, log: int) -> socket.socket:
         """Request a reader.
@@ -66,17 +82,67 @@ class ReaderStarter:
                 If no reader could be forked, the socket is closed without a pid.
 
         Raises:
-            DetError: The starter has ended.
+            DetError: The starter has ended, and no other can be started.
         """
         ours, theirs = socket.socketpair()
-        with theirs:
+        request = [token.encode()], [listener.fileno(), theirs.fileno(), log]
+        try:
             try:
-                descriptors = [listener.fileno(), theirs.fileno(), log]
-                socket.send_fds(self._connection, [token.encode()], descriptors)
+                socket.send_fds(self._connection, *request)
+            except OSError:
+                self._replace(log)
+                socket.send_fds(self._connection, *request)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours
+
+    def kill(self) -> None:
+        """Kill the starter, and its readers with it; the next request starts another."""
+        self._process.kill()
+        self._connection.close()
+
+    def end(self) -> None:
+        """Kill the starter, and wait until it has ended."""
+        self.kill()
+        self._process.wait()
+
+    def _replace(self, log: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            numbers = map(str, (theirs.fileno(), os.getpid()))
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", __name__, *numbers, self._target, __version__],
+                    stdin=subprocess.DEVNULL,
+                    stderr=log,
+                    pass_fds=[theirs.fileno()],
+                )
             except OSError as error:
                 ours.close()
-                raise DetError(f"the reader's starter has ended; {_REMEDY}") from error
-        return ours
+                raise DetError(
+                    f"the reader's starter was killed, and no other can be started ({error}); "
+                    f"{_REMEDY}"
+                ) from error
+        self.kill()
+        # In a thread: while it waits for a drive, it does not end.
+        threading.Thread(target=self._process.wait, name="det-starter-end", daemon=True).start()
+        self._connection, self._process = ours, process
+
+
+class _Fork:
+    """A fork of this process, as a ChildProcess."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def kill(self) -> None:
+        os.kill(self._pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        return os.waitpid(self._pid, 0)[1]
 
 
 @contextmanager
@@ -92,12 +158,11 @@ def reader_starter(target: str) -> Iterator[ReaderStarter]:
     if (pid := os.fork()) == 0:
         _become(lambda: _be_starter(theirs, target, parent))
     theirs.close()
+    starter = ReaderStarter(target, ours, _Fork(pid))
     try:
-        with ours:
-            yield ReaderStarter(ours)
+        yield starter
     finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        starter.end()
 
 
 def _become(run: Callable[[], None]) -> NoReturn:
@@ -117,7 +182,7 @@ def _be_starter(connection: socket.socket, target: str, parent: int) -> None:
     kill_with_parent(parent)
     _close_all_but([connection.fileno()])
     rename_own("det_jupyter.starter")
-    serve(connection, target)
+    serve(connection, target, __version__)
 
 
 def _close_all_but(kept: Collection[int]) -> None:
@@ -127,9 +192,15 @@ def _close_all_but(kept: Collection[int]) -> None:
                 os.close(descriptor)
 
 
-def serve(connection: socket.socket, target: str) -> None:
-    """Fork a reader at each request until the other end of the connection is closed."""
-    for number in _END_SIGNALS:  # the starter ends with the master, and when the master ends it
+def serve(connection: socket.socket, target: str, version: str) -> None:
+    """Fork a reader at each request until the other end of the connection is closed.
+
+    Args:
+        connection: A socket connected to the master.
+        target: What a reader runs, as MODULE:FUNCTION.
+        version: The master's version of det_jupyter.
+    """
+    for number in _END_SIGNALS:  # of a terminal, for example; the master ends it by SIGKILL
         signal.signal(number, signal.SIG_IGN)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -146,33 +217,33 @@ def serve(connection: socket.socket, target: str) -> None:
                 return
             listener, link = (socket.socket(fileno=number) for number in descriptors[:2])
             try:
-                pid = _fork_reader(target, token.decode(), listener, link, descriptors[2])
+                pid = _fork_reader(target, version, token.decode(), listener, link, descriptors[2])
             except OSError as error:
                 link.close()
                 with suppress(OSError):  # the disk is full
                     os.write(descriptors[2], f"no reader could be forked: {error}\n".encode())
             else:
                 readers[pid] = link
-                _tell(link, pid)
+                _write(link, pid)
             os.close(descriptors[2])
             listener.close()
         for pid in [*readers]:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 with readers.pop(pid) as link:
-                    _tell(link, os.waitstatus_to_exitcode(status))
+                    _write(link, os.waitstatus_to_exitcode(status))
 
 
-def _tell(link: socket.socket, number: int) -> None:
+def _write(link: socket.socket, number: int) -> None:
     with suppress(OSError):  # the master does not wait for this reader any more
         link.sendall(f"{number}\n".encode())
 
 
 def _fork_reader(
-    target: str, token: str, listener: socket.socket, link: socket.socket, log: int
+    target: str, version: str, token: str, listener: socket.socket, link: socket.socket, log: int
 ) -> int:
     with suppress(Exception):  # a reader will fail too, and its log will contain the reason
-        _load(target)
+        _load(target, version)
     starter = os.getpid()
 
     def be_reader() -> None:
@@ -187,7 +258,7 @@ def _fork_reader(
         _close_all_but([listener.fileno(), link.fileno()])
         rename_own("det_jupyter.reader")
         os.chdir(paths.data_dir())
-        _load(target)(token, listener, link)
+        _load(target, version)(token, listener, link)
 
     pid = os.fork()
     if pid == 0:
@@ -195,8 +266,8 @@ def _fork_reader(
     return pid
 
 
-def _load(target: str) -> Target:
-    """Import the reader's function; its version must be the version of the master.
+def _load(target: str, version: str) -> Target:
+    """Import the reader's function; its version must be `version`, the version of the master.
 
     Raises:
         DetError: Another version was installed since the master started.
@@ -204,9 +275,9 @@ def _load(target: str) -> Target:
     module, _, function = target.partition(":")
     if module not in sys.modules:
         installed = runpy.run_path(_version.__file__)["__version__"]
-        if installed != __version__:
+        if installed != version:
             raise DetError(
-                f"the running master is det_jupyter {__version__}, and {installed} was installed "
+                f"the running master is det_jupyter {version}, and {installed} was installed "
                 f"since; {_REMEDY}"
             )
         # A collection would scan all modules, and write to the pages shared with the master.
@@ -218,3 +289,15 @@ def _load(target: str) -> Target:
             gc.enable()
     loaded: Target = getattr(sys.modules[module], function)
     return loaded
+
+
+def main() -> None:
+    """Be a starter that replaces one which was killed."""
+    descriptor, parent, target, version = sys.argv[1:]
+    kill_with_parent(int(parent))
+    rename_own("det_jupyter.starter")
+    serve(socket.socket(fileno=int(descriptor)), target, version)
+
+
+if __name__ == "__main__":
+    main()

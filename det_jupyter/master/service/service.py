@@ -107,7 +107,7 @@ class Service:
         self.admission = AgentAdmission(self.machine, self.links)
         self.engine_problem = ""  # why no agent of this computer can be started
         self.listener_problem = ""  # why agents of other computers cannot connect
-        self.reader_problem = ""  # why no reader can be started
+        self.reader_problem = ""  # why no reader lasts
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
         self._agent_clocks: defaultdict[str, AgentClock] = defaultdict(AgentClock)
         # By agent: problems of its options and variables.
