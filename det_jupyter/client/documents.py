@@ -118,7 +118,7 @@ class FollowedDocument:
         """Return the present version of the document.
 
         Raises:
-            MasterUnreachable: The reader does not answer.
+            MasterUnreachable: The reader does not answer, or none lasts.
             DetError: See `versions`.
         """
         deadline = time.monotonic() + _SILENT_S
@@ -128,6 +128,8 @@ class FollowedDocument:
                     return document
                 if time.monotonic() > deadline:
                     break
+                if self._socket is None and (problem := self._session.get("/reader")["problem"]):
+                    raise MasterUnreachable(problem)
         raise MasterUnreachable(
             f"the reader of the det_jupyter master does not answer; see {paths.reader_log()}"
         )

@@ -175,7 +175,7 @@ class _Program:
                 alert_routes(service, self._alerts),
                 tracker_routes(service, self._trackers),
                 disk_routes(service),
-                reader_routes(self._reader),
+                reader_routes(service, self._reader),
             ],
         )
         self._server = Server(self._app, on_started=self._announce)

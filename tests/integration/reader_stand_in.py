@@ -34,12 +34,17 @@ def ask(url: str) -> dict[str, Any]:
     return said
 
 
-def serve_with_stand_in() -> int:
-    """Be a master whose reader is the usual stand-in."""
+def serve_with_stand_in(kind: str = "usual") -> int:
+    """Be a master whose reader is a stand-in."""
     from det_jupyter.master import __main__ as program
 
-    program.READER = target_of("usual")
+    program.READER = target_of(kind)
     return program.main()
+
+
+def serve_with_broken_readers() -> int:
+    """Be a master whose readers fail."""
+    return serve_with_stand_in("broken")
 
 
 def broken(token: str, listener: socket.socket, commits: socket.socket) -> None:

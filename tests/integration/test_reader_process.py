@@ -21,11 +21,13 @@ import psutil
 import pytest
 from websocket import WebSocketBadStatusException, create_connection
 
-from det_jupyter.connection import find_master
+from det_jupyter.client import Client
+from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.documents.codec import unpack
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import MasterInfo
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
+from det_jupyter.errors import MasterUnreachable
 from det_jupyter.master.background import reader_process
 from det_jupyter.master.background.reader_process import ReaderProcess
 from tests.fork_source import REPOSITORY
@@ -425,6 +427,17 @@ def test_reader_and_starter_keep_none_of_the_masters_files_open(master: MasterPr
     wait_until(lambda: not starter.net_connections(), "it has closed what the reader has")
     assert not [file.path for file in starter.open_files() if str(master.home) in file.path]
     assert [port.status for port in reader.net_connections()] == [psutil.CONN_LISTEN]
+
+
+def test_where_no_reader_lasts_a_document_is_not_waited_for(master: MasterProcess) -> None:
+    info = master.start(f"{reader_stand_in.__name__}:serve_with_broken_readers")
+    with closing(Session(info)) as session:
+        began = time.monotonic()
+        with pytest.raises(MasterUnreachable, match="nothing new: the reader has ended with exit"):
+            Client(session).document("cluster").fetch()
+        assert time.monotonic() - began < 10.0
+        problems = session.get("/status")["problems"]
+    assert [each for each in problems if "the reader has ended with exit status 1" in each]
 
 
 def test_files_of_a_master_do_not_take_the_place_of_closed_standard_streams(home: Path) -> None:
