@@ -30,7 +30,7 @@ from det_jupyter.contract.host.daemons import spawn_master
 from det_jupyter.contract.host.locks import holder_of, is_locked
 from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.messages import BACKGROUND, PROTOCOL, MasterInfo
-from det_jupyter.errors import DetError, MasterUnreachable, ProtocolMismatch
+from det_jupyter.errors import DetError, MasterStopped, MasterUnreachable, ProtocolMismatch
 
 logger = logging.getLogger(__name__)
 
@@ -390,10 +390,10 @@ def require_master(line: str, *, may_revive: bool = False) -> MasterInfo:
         may_revive: Whether to start a master that was killed (not one that was shut down).
 
     Raises:
-        MasterUnreachable: No master runs.
+        MasterStopped: No master runs.
     """
     if info := find_master():
         return info
     if may_revive and paths.master_file().exists():  # a master that shuts down removes its file
         return ensure_master()
-    raise MasterUnreachable(f"no det_jupyter master runs; `{line}` starts one")
+    raise MasterStopped(f"no det_jupyter master runs; `{line}` starts one")

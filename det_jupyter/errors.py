@@ -9,6 +9,7 @@
     │   └── InvalidTransition     an edge that the transition tables do not have
     ├── WaitTimeout               the experiment has not ended in time (a TimeoutError too)
     ├── MasterUnreachable         no master answers, or it cannot be started
+    │   ├── MasterStopped         none runs, and the last one was not killed
     │   └── AgentDismissed        the master does not accept this agent's token any more
     ├── ProtocolMismatch          programs, or what they stored, are of incompatible versions
     ├── LaunchError               a gang of ranks could not be started
@@ -132,6 +133,10 @@ class WaitTimeout(DetError, TimeoutError):
 
 class MasterUnreachable(DetError):
     """No master answers, or it could not be started."""
+
+
+class MasterStopped(MasterUnreachable):
+    """No master runs: none was started yet, or the last one has shut down."""
 
 
 class AgentDismissed(MasterUnreachable):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -12,7 +13,14 @@ from typing import cast
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import state_word
 from det_jupyter.contract.messages import ExperimentView, Pause, State
-from det_jupyter.errors import Conflict, DetError, MasterUnreachable, RankFailed, WaitTimeout
+from det_jupyter.errors import (
+    Conflict,
+    DetError,
+    MasterStopped,
+    MasterUnreachable,
+    RankFailed,
+    WaitTimeout,
+)
 from det_jupyter.view import ViewState
 
 logger = logging.getLogger(__name__)
@@ -37,6 +45,47 @@ def states(client: Client, experiment_id: int) -> Generator[ViewState | None, No
             yield cast(ViewState | None, document.latest)
 
 
+class MasterLook:
+    """Requests the view of a followed experiment from the master, when that is due.
+
+    A version of the document is a moment old: the first one may show the state before the
+    experiment was activated or continued. So the master is queried, too, when a version says that
+    the experiment has ended. It is also queried when no version has come for 30 s, as where no
+    reader can be started.
+    """
+
+    def __init__(self, client: Client, experiment_id: int) -> None:
+        self._client = client
+        self._experiment_id = experiment_id
+        self._heard_at = time.monotonic()
+        self._stopped_at = math.inf
+
+    def heard(self) -> None:
+        """Note that a version has come. Callable in any thread."""
+        self._heard_at = time.monotonic()
+
+    def view(self, *, is_due: bool = False) -> ExperimentView | None:
+        """Return the master's view; None if it is not due, or the master does not answer.
+
+        Raises:
+            MasterStopped: No master has run for 30 s, so it is not just being restarted.
+        """
+        now = time.monotonic()
+        if not is_due and now <= self._heard_at + _SILENT_S:
+            return None
+        self._heard_at = now
+        try:
+            view = self._client.experiment(self._experiment_id)
+        except MasterUnreachable as error:
+            is_stopped = isinstance(error, MasterStopped)
+            self._stopped_at = min(self._stopped_at, now) if is_stopped else math.inf
+            if now > self._stopped_at + _SILENT_S:
+                raise
+            return None
+        self._stopped_at = math.inf
+        return view
+
+
 def follow_until(
     client: Client,
     experiment_id: int,
@@ -47,39 +96,31 @@ def follow_until(
 ) -> None:
     """Block until an experiment has ended, or `timeout` seconds have passed.
 
-    A view is a moment old: the first one may show the state before the experiment was activated or
-    continued. So the master is queried, too, before this returns.
-
     Args:
         or_paused: Whether to return also when it is paused, so that its slots are free.
+
+    Raises:
+        MasterStopped: See `MasterLook.view`.
     """
     deadline = float("inf") if timeout is None else time.monotonic() + timeout
-    before, heard_at = None, time.monotonic()
+    look, before = MasterLook(client, experiment_id), None
     with closing(states(client, experiment_id)) as followed:
         for state in followed:
-            now = time.monotonic()
             if state is not before:
-                before, heard_at = state, now
-            is_due = now > heard_at + _SILENT_S
+                look.heard()
+                before = state
+            is_over = False
             if state is not None:
                 on_tick(state)
-                is_due |= state["ended_at"] is not None
-                is_due |= or_paused and state["status"] == "paused"
-            if is_due:
-                heard_at = now
-                if _is_over(client, experiment_id, or_paused=or_paused):
-                    return
-            if now > deadline:
+                is_paused = or_paused and state["status"] == "paused"
+                is_over = is_paused or state["ended_at"] is not None
+            view = look.view(is_due=is_over)
+            if view is not None and (
+                view.state.is_terminal or (or_paused and view.state is State.PAUSED)
+            ):
                 return
-
-
-def _is_over(client: Client, experiment_id: int, *, or_paused: bool) -> bool:
-    """Request from the master whether the experiment has ended (or, if asked for, is paused)."""
-    try:
-        state = client.experiment(experiment_id).state
-    except MasterUnreachable:
-        return False
-    return state.is_terminal or (or_paused and state is State.PAUSED)
+            if time.monotonic() > deadline:
+                return
 
 
 def wait_for_end(
@@ -143,11 +184,15 @@ def call_at_end(client: Client, experiment_id: int, call: Callable[[], object]) 
     """Call `call` once when an experiment has ended, from a background thread."""
 
     def await_end() -> None:
-        try:
-            follow_until(client, experiment_id)
-        except DetError as error:
-            logger.warning("experiment %s is not followed: %s", experiment_id, error)
-            return
+        while True:
+            try:
+                follow_until(client, experiment_id)
+                break
+            except MasterStopped:
+                continue  # it may be started again
+            except DetError as error:
+                logger.warning("experiment %s is not followed: %s", experiment_id, error)
+                return
         try:
             call()
         except Exception:  # the boundary to the user's function

@@ -21,6 +21,7 @@ from typing import Any, cast
 from tqdm import tqdm
 
 from det_jupyter.client.client import Client
+from det_jupyter.client.following.follow import MasterLook
 from det_jupyter.client.following.log_lines import follow_pages, line_text
 from det_jupyter.client.handle_text import best_text
 from det_jupyter.client.handles.experiment import Experiment
@@ -29,14 +30,12 @@ from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import ExperimentView, LogLine, LogQuery, State
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.contract.values.text import number
-from det_jupyter.errors import MasterUnreachable
 from det_jupyter.front.verbs.showing import describe_state, title
 from det_jupyter.view import HangNews, ViewState, WaitingNews, render_plain
 from det_jupyter.view.forms.news import first_wait
 
 _TICK_S = 0.1
 _END_S = 2.0  # for a thread to end
-_SILENT_S = 30.0  # the document of a running experiment changes every 10 s
 _BAR = "{desc}: {percentage:3.0f}% |{bar}| [{elapsed}]{postfix}"
 _BAR_TOTAL = 1000
 _QUIET_S = 1.0  # time before reasons are printed: every trial waits for some milliseconds
@@ -46,7 +45,7 @@ def print_handle(handle: Any, options: Any) -> int:
     """Print a handle that a verb returned, or follow it on `--follow`; return the exit status."""
     if isinstance(handle, Experiment):
         if getattr(options, "follow", False):
-            return follow(handle._client, handle.id)
+            return follow(handle._client.watching, handle.id)
         document = handle._client.document("experiment", experiment_id=handle.id)
         print(render_plain(cast(ViewState, document.fetch()), SHELL))
     else:
@@ -67,7 +66,7 @@ def follow(client: Client, experiment_id: int) -> int:
         _follow_first_trial(client, experiment, display)
         while experiment.is_alive() and not is_over:
             experiment.join(_TICK_S)
-            view = experiment.view_if_silent()
+            view = experiment.look.view()
             is_over = view is not None and view.state.is_terminal
     except KeyboardInterrupt:
         is_interrupted = True
@@ -93,7 +92,8 @@ def follow(client: Client, experiment_id: int) -> int:
 class _Following(threading.Thread):
     """A started thread that follows a document until `use` of a version returns True.
 
-    `error` is the error that has ended it, if there was one.
+    `look` requests the view from the master while the reader is silent. `error` is the error that
+    has ended the thread, if there was one.
     """
 
     def __init__(
@@ -106,11 +106,9 @@ class _Following(threading.Thread):
         **args: Any,
     ) -> None:
         super().__init__(name=f"det-follow-{name}", daemon=True)
-        self._client = client
-        self._experiment_id = experiment_id
+        self.look = MasterLook(client, experiment_id)
         self._document = client.document(name, experiment_id=experiment_id, **args)
         self._use = use
-        self._heard_at = time.monotonic()
         self.error: Exception | None = None
         self.start()
 
@@ -121,22 +119,11 @@ class _Following(threading.Thread):
                 for version in versions:
                     if version is None:
                         continue
-                    self._heard_at = time.monotonic()
+                    self.look.heard()
                     if self._use(version):
                         return
         except Exception as error:  # the thread's boundary
             self.error = error
-
-    def view_if_silent(self) -> ExperimentView | None:
-        """Return the master's view once the reader was silent for `_SILENT_S`; else None."""
-        now = time.monotonic()
-        if now < self._heard_at + _SILENT_S:
-            return None
-        self._heard_at = now
-        try:
-            return self._client.experiment(self._experiment_id)
-        except MasterUnreachable:
-            return None
 
     def end(self) -> None:
         """End the thread, and wait up to `_END_S` for it."""
@@ -148,7 +135,7 @@ def _follow_first_trial(client: Client, experiment: _Following, display: Display
     display.print_line("Waiting for first trial to begin...")
     while experiment.is_alive() and display.first_trial is None:
         time.sleep(_TICK_S)
-        if view := experiment.view_if_silent():
+        if view := experiment.look.view():
             display.first_trial = min((trial.id for trial in view.trials), default=None)
     trial_id = display.first_trial
     if trial_id is None:

@@ -13,7 +13,14 @@ from det_jupyter.client import Experiment
 from det_jupyter.client.following import follow
 from det_jupyter.client.following.follow import follow_until
 from det_jupyter.contract.messages import ExperimentView, HangReport, RankStall, State
-from det_jupyter.errors import Conflict, MasterUnreachable, NotFound, RankFailed, WaitTimeout
+from det_jupyter.errors import (
+    Conflict,
+    MasterStopped,
+    MasterUnreachable,
+    NotFound,
+    RankFailed,
+    WaitTimeout,
+)
 from det_jupyter.view import ViewState
 from tests.unit.client.documents_fake import FakeDocuments, state_of
 from tests.unit.view.view_samples import allocation, curve, experiment, failure, trial
@@ -165,6 +172,29 @@ def test_of_an_experiment_that_is_gone_there_is_no_call(caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "det_jupyter.client.following.follow"):
         assert called_at_end(Gone(), lambda ended: None) == []
     assert "experiment 7 is not followed: there is no experiment 7" in caplog.text
+
+
+class Stopped(Master):
+    """Its master was stopped, and is started again after some questions."""
+
+    num_asked = 0
+
+    def experiment(self, number: int) -> ExperimentView:
+        self.num_asked += 1
+        if self.num_asked < 10:
+            raise MasterStopped("no master runs; `x` starts one")
+        return super().experiment(number)
+
+
+def test_where_the_master_was_stopped_waiting_ends_and_a_callback_is_still_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow, "_SILENT_S", 0.001)
+    master = Stopped(over())
+    with pytest.raises(MasterStopped, match="`x` starts one"):
+        handle_on(master).wait()
+    assert 1 < master.num_asked < 9
+    assert len(called_at_end(master, lambda ended: None)) == 1
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Experiment
+from det_jupyter.client.following import follow as follow_module
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
     Divergence,
@@ -107,7 +108,7 @@ class Silent(Printing):
 def test_without_a_reader_its_output_is_printed_and_its_end_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(following, "_SILENT_S", 0.01)
+    monkeypatch.setattr(follow_module, "_SILENT_S", 0.01)
     restarts: Any = MasterUnreachable("it restarts")
     assert follow(Silent(restarts, experiment(trial()), restarts, over()).client, 7) == 0
     lines = capsys.readouterr().out.splitlines()
