@@ -80,10 +80,17 @@ _REFUSALS = (CaptureError, ConfigError, Conflict, NotFound, ProtocolMismatch)
 
 
 class Client:
-    """Sends requests to the master; an error response is raised as the DetError it contains."""
+    """Sends requests to the master; an error response is raised as the DetError it contains.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        session: Of the master.
+        watching: For what waits and follows: it does not start a master that was stopped. None:
+            `session` does not either.
+    """
+
+    def __init__(self, session: Session, watching: Client | None = None) -> None:
         self.session = session
+        self.watching = watching or self
         self._unanswered: dict[str, str] = {}  # digest of a request -> its idempotency key
 
     def create(self, request: CreateExperiment) -> ExperimentView:

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +19,17 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.connection import Session
+from det_jupyter.client.following import follow
+from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.daemons import PrivateLog
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.processes import birth_of, is_frozen
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo, RunReport
 from det_jupyter.contract.run.journal import Record
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import MasterStopped, MasterUnreachable
+from det_jupyter.front.notebook.handles import connection
+from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.master import serve, stopping
 from det_jupyter.master.service.storing.store import Store
 from tests.fake_engine import FakeEngine
@@ -306,6 +310,33 @@ def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> Non
     assert agent.next_command()["kind"] == "leave"
     stopping.communicate()
     assert master.wait() == 0
+
+
+def test_what_waits_in_a_notebook_starts_no_master_that_was_stopped(
+    master: MasterProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(master.home))
+    monkeypatch.setattr(follow, "_SILENT_S", 0.5)
+    info = master.start()
+    agent = master.agent(info)
+    submit(info)
+    assert agent.next_command()["kind"] == "start_gang"
+    agent.report(gang_started())
+    seen = threading.Event()
+    with ThreadPoolExecutor() as pool:
+        connection.client.cache_clear()
+        experiment = NotebookExperiment(connection.client(), 1)
+        waiting = pool.submit(experiment.wait, on_tick=lambda state: seen.set())
+        seen.wait()
+        stopping = master.spawn("stop", "--everything")
+        assert agent.next_command()["kind"] == "kill_gang"
+        agent.report(gang_exited(code=-9, killed=True))
+        stopping.communicate()
+        assert (stopping.returncode, master.wait()) == (0, 0)
+        with pytest.raises(MasterStopped, match="no det_jupyter master runs"):
+            waiting.result()
+        connection.client.cache_clear()
+    assert find_master() is None
 
 
 def test_a_master_that_nobody_needs_leaves(master: MasterProcess) -> None:

@@ -217,8 +217,9 @@ class Experiment:
             RankFailed: It ended with an error; the message has the rank's traceback.
             Conflict: It was paused, so it would not end by itself.
             WaitTimeout: It has not ended after `timeout` seconds.
+            MasterStopped: The master was shut down meanwhile; it is not started again.
         """
-        return wait_for_end(self._client, self.id, timeout, on_tick)
+        return wait_for_end(self._client.watching, self.id, timeout, on_tick)
 
     def on_end(self, callback: Callable[[Self], object]) -> None:
         """Call `callback(experiment)` once when it has ended; at once if it has already.
@@ -227,7 +228,7 @@ class Experiment:
         call. An error that the callback raises is logged. A paused experiment has not ended; for
         one that is deleted before its end there is no call.
         """
-        call_at_end(self._following_client(), self.id, lambda: callback(self))
+        call_at_end(self._client.watching, self.id, lambda: callback(self))
 
     def pause(self, timeout: float | None = 5.0, *, at_once: bool = False) -> State:
         """Let all ranks save their state at the same batch and release their slots.
@@ -532,7 +533,8 @@ class Experiment:
             follow: Return an iterator that waits for more lines until the experiment has ended.
         """
         query = query_of(rank=rank, agent=agent, since=since, level=level, search=search)
-        fetch = partial(self._client.experiment_logs, self.id, trial_id=number_of(trial))
+        client = self._client.watching if follow else self._client
+        fetch = partial(client.experiment_logs, self.id, trial_id=number_of(trial))
         return (follow_lines if follow else read)(fetch, query, tail)
 
     _comparison = Comparison
@@ -670,10 +672,6 @@ class Experiment:
 
     def _trials(self, views: Iterable[TrialView]) -> list[Trial]:
         return [Trial(self._client, view.id, self._handle) for view in views]
-
-    def _following_client(self) -> Client:
-        """Return the client for background threads that follow the experiment."""
-        return self._client
 
     def __repr__(self) -> str:
         try:

@@ -149,7 +149,8 @@ class Trial:
             follow: Return an iterator that waits for more lines until the trial has ended.
         """
         query = query_of(rank=rank, agent=agent, since=since, level=level, search=search)
-        fetch = partial(self._client.logs, self.id)
+        client = self._client.watching if follow else self._client
+        fetch = partial(client.logs, self.id)
         return (follow_lines if follow else read)(fetch, query, tail)
 
     def profile(

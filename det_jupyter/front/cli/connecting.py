@@ -21,9 +21,10 @@ START = "det master start"
 class LazyClient(Client):
     """A client that opens its session with its first request."""
 
-    def __init__(self, connect: Callable[[], Session]) -> None:
+    def __init__(self, connect: Callable[[], Session], watching: Client | None = None) -> None:
         self._connect = connect
         self._unanswered = {}
+        self.watching = watching or self
 
     def __getattr__(self, name: str) -> Session:
         if name != "session":
@@ -34,7 +35,9 @@ class LazyClient(Client):
 
 def shell_call(options: argparse.Namespace) -> Call:
     """Return the `Call` of a parsed line, with a client that connects lazily."""
-    client = LazyClient(connect if options.verb.starts_master else connect_to_running)
+    client = LazyClient(connect_to_running)
+    if options.verb.starts_master:
+        client = LazyClient(connect, watching=client)
 
     def experiment(number: int) -> Experiment:
         from det_jupyter.client.handles.experiment import Experiment  # imports what few verbs need

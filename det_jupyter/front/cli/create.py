@@ -50,7 +50,7 @@ def create(call: Call) -> int:
     number = _submit(call, prepared)
     if given.paused:
         print(f"It is paused; `det e activate {number}` lets it run.", file=sys.stderr)
-    return follow(call.client, number) if given.follow else 0
+    return follow(call.client.watching, number) if given.follow else 0
 
 
 def _prepare(call: Call) -> Prepared:
@@ -125,7 +125,7 @@ def _test(call: Call, prepared: Prepared) -> int:
             is_quiet=True,
         )
         number = _submit(call, small)
-        status = follow(call.client, number)
+        status = follow(call.client.watching, number)
         if status in (0, 1):  # followed to its end, not interrupted
             call.client.change(Archive(experiment_id=number))
     if status == 0:

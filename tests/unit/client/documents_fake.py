@@ -75,6 +75,11 @@ class FakeDocuments:
         return self.documents[-1]
 
     @property
+    def watching(self) -> Client:
+        """Itself."""
+        return self.client
+
+    @property
     def client(self) -> Client:
         """Itself, as the type that functions take."""
         return cast(Client, self)

@@ -110,7 +110,7 @@ def compare(*experiments: int | Experiment) -> Comparison:
 @functools.cache
 def live_view(experiment_id: int) -> LiveView:
     """Return the experiment's live view in this kernel: the same object at each call."""
-    return LiveView(connection.watching_client(), experiment_id)
+    return LiveView(connection.client().watching, experiment_id)
 
 
 @functools.cache
@@ -251,9 +251,6 @@ class NotebookExperiment(Experiment):
         if state is State.PAUSING:
             print(f"{self.why()}")
         return state
-
-    def _following_client(self) -> Client:
-        return connection.watching_client()
 
     _comparison = NotebookComparison
 

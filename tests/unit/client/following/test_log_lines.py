@@ -30,6 +30,7 @@ class Master:
     """Answers with pages one after the other, and remembers what it was asked for."""
 
     def __init__(self, *pages: LogPage | BaseException) -> None:
+        self.watching = self
         self.pages = list(pages)
         self.asked: list[tuple[LogQuery, int | None]] = []
 

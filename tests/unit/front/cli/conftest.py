@@ -133,7 +133,7 @@ class Typed:
 def master(monkeypatch: pytest.MonkeyPatch) -> Master:
     """Return the fake, which all lines ask."""
     fake = Master()
-    monkeypatch.setattr(connecting, "LazyClient", lambda connect: fake)
+    monkeypatch.setattr(connecting, "LazyClient", lambda connect, watching=None: fake)
     monkeypatch.delenv("DET_MASTER", raising=False)
     return fake
 

@@ -73,7 +73,7 @@ def wired(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [*sys.path])
     wired = Submitting(folder, capsys)
-    monkeypatch.setattr(connecting, "LazyClient", lambda connect: wired.client)
+    monkeypatch.setattr(connecting, "LazyClient", lambda connect, watching=None: wired.client)
     monkeypatch.setattr(create, "follow", wired.follow)
     return wired
 

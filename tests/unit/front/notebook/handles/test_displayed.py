@@ -36,7 +36,7 @@ def _built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("widget.js", "widget.css", "tabs.js"):
         (tmp_path / name).write_text(f"// {name}")
     monkeypatch.setattr(front_end, "STATIC_DIR", tmp_path)
-    caches = (live_view, enliven_page, connection.client, connection.watching_client)
+    caches = (live_view, enliven_page, connection.client)
     for cached in caches:
         cached.cache_clear()
     yield
@@ -180,12 +180,12 @@ def test_a_kernel_has_one_client_and_one_that_starts_no_master(
         return info
 
     monkeypatch.setattr(connection, "connect", lambda: Session(info))
-    monkeypatch.setattr(connection, "ensure_master", lambda: info)
     monkeypatch.setattr(connection, "require_master", require)
-    one, watching = connection.client(), connection.watching_client()
-    assert connection.client() is one
-    assert connection.watching_client() is watching is not one
+    one = connection.client()
+    watching = one.watching
+    assert connection.client() is one is not watching
     assert live_view(7) is live_view(7)
+    assert live_view(7)._client is watching.watching
     assert watching.session._locate is not None
     assert watching.session._locate() is info
     assert asked == [("%det_experiment list", True)]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from det_jupyter.client import Experiment
 from det_jupyter.contract.messages import AllocationState, State
 from det_jupyter.errors import NotFound
-from det_jupyter.front.notebook.handles import connection, experiment_handles, progress
+from det_jupyter.front.notebook.handles import experiment_handles, progress
 from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.handles.progress import WaitProgress
 from det_jupyter.view import ViewState
@@ -151,5 +151,3 @@ def test_a_handle_is_displayed_as_its_view_or_why_it_cannot_be(
     NotebookExperiment(client, 9)._ipython_display_()
     assert shown == [7, 7]
     assert capsys.readouterr().out == "there is no experiment 9\n"
-    monkeypatch.setattr(connection, "watching_client", lambda: "watching")
-    assert cast(Any, handle._following_client()) == "watching"
