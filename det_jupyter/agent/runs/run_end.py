@@ -53,7 +53,9 @@ from det_jupyter.contract.values.lengths import Length
 _LINES = 20  # lines of output shown if there is no stack
 _LINES_BEFORE = 5  # a fatal error: they may contain its cause
 _FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
-_THREAD = re.compile(r"^(Current thread|Thread) 0x.*:\n((?: +File .*\n)+)", re.MULTILINE)
+_THREAD = re.compile(
+    r"^(Current thread|Thread) 0x.*:\n(?: +Garbage-collecting\n)?((?: +File .*\n)+)", re.MULTILINE
+)
 _FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
 _WHAT = re.compile(r"^ *what\(\): +(.+)$", re.MULTILINE)
 _SIZES_DIFFER = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")

@@ -246,6 +246,15 @@ Stack of the crash (most recent call last):
     )
 
 
+def test_a_crash_while_garbage_is_collected_is_placed() -> None:
+    head = "Current thread 0x00007f99ed7d5b80 (most recent call first):\n"
+    words = crash_output(
+        CRASH.replace(head, f"{head}  Garbage-collecting\n"), LABELS, "/home/me/notebooks"
+    )
+    assert words is not None
+    assert words.where == "helpers.py, line 3, in look"
+
+
 def test_a_crash_in_a_thread_is_placed_in_that_thread() -> None:
     main = '  File "<cell 5>", line 40 in train_batch\n'
     text = (
