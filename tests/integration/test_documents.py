@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
+from websocket import WebSocket, _abnf
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client, documents
 from det_jupyter.client.documents import FollowedDocument
 from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import Delete
+from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from det_jupyter.errors import NotFound, UsageError
 from tests.processes import DetHome, det_home
 from tests.reader_pages import ReaderOfMaster
@@ -109,6 +112,47 @@ def test_other_arguments_give_another_document(client: Client) -> None:
         assert next(state for state in versions if state is not None and state["id"] == other.id)
     one.kill()
     other.kill()
+
+
+class Sent:
+    """A socket; `followed` has the ids of requests that were not left."""
+
+    def __init__(self) -> None:
+        self.followed: set[int] = set()
+
+    def send(self, text: str) -> None:
+        frame = json.loads(text)
+        (self.followed.add if frame["op"] == "follow" else self.followed.discard)(frame["id"])
+
+
+def test_arguments_that_change_before_the_hello_are_followed_once(client: Client) -> None:
+    document = client.document("experiment", experiment_id=1)
+    socket: Any = Sent()
+    document._socket = socket
+    document.change_args(experiment_id=2)
+    document._begin(socket, {"protocol": PAGE_PROTOCOL, "instance": "one"})
+    assert socket.followed == {document._number}
+
+
+def test_texts_are_not_validated_in_python(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_abnf, "validate_utf8", lambda text: False)
+    assert client.document("cluster").fetch()
+
+
+def test_what_the_reader_has_closed_can_be_closed(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def abort(socket: WebSocket) -> None:
+        raise OSError("it is not connected")
+
+    monkeypatch.setattr(WebSocket, "abort", abort)
+    document = client.document("cluster")
+    with closing(document.versions(TICK_S)) as versions:
+        next(one for one in versions if one is not None)
+        document.close()
+        assert not list(versions)
 
 
 def test_it_ends_by_close_from_another_thread(client: Client) -> None:
