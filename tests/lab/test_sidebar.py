@@ -288,10 +288,11 @@ def test_settings_change_what_is_shown(ui: LabPage, trials: Trials) -> None:
 def test_the_end_of_an_experiment_is_notified(ui: LabPage, trials: Trials) -> None:
     trials.ended(name="at once")
     trials.ended(name="watched", pause_s=0.3)  # 6 s: long enough to be mentioned
-    toast = ui.toasts.filter(has_text="watched")
-    expect(toast).to_contain_text("has ended")
-    expect(ui.toasts).to_have_count(1)
-    toast.get_by_role("button", name="Open").click()
+    ui.run("apputils:display-notifications")  # where they stay; a toast goes after 15 s
+    news = ui.page.locator(".jp-Notification-List-Item")
+    expect(news.filter(has_text="watched")).to_contain_text("has ended")
+    expect(news).to_have_count(1)
+    news.get_by_role("button", name="Open").click()
     expect(ui.page.locator(".jp-DetExperimentPage")).to_contain_text("watched")
 
 
@@ -324,9 +325,10 @@ def test_a_failure_is_notified_with_the_way_to_its_logs(
     expect(row).to_have_count(0)
 
 
-def test_a_run_that_diverges_is_a_failure_everywhere(ui: LabPage, trials: Trials) -> None:
-    hparams = {"global_batch_size": 16, "pause_s": 0.03, "lr": 1e30}
-    experiment = trials.run(name="wild", batches=300, hyperparameters=hparams)
+def test_a_run_that_diverges_is_a_failure_everywhere(
+    ui: LabPage, trials: Trials, tmp_path: Path
+) -> None:
+    experiment = trials.diverging("wild", tmp_path / "end soon")
     row = ui.sidebar.open().row(experiment.id)
     expect(row).to_contain_text("Running, diverged")
     expect(row).to_contain_text("loss is")
@@ -334,6 +336,7 @@ def test_a_run_that_diverges_is_a_failure_everywhere(ui: LabPage, trials: Trials
     ui.page.evaluate("() => window.jupyterapp.shell.activateById('jp-running-sessions')")
     expect(ui.page.locator(".jp-DetRunning-trial.jp-mod-error")).to_contain_text("diverged")
     ui.sidebar.open()
+    (tmp_path / "end soon").touch()
     with pytest.raises(RankFailed, match=r"loss is (NaN|infinite) since batch \d"):
         experiment.wait()
     expect(row).to_contain_text("Error")

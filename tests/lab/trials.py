@@ -16,7 +16,15 @@ from det_jupyter.contract.messages import (
     State,
 )
 from tests.processes import wait_until
-from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, submit, wait_for_steps
+from tests.trials import (
+    TRIAL_SOURCE,
+    capture_trial,
+    create,
+    slow,
+    small_config,
+    submit,
+    wait_for_steps,
+)
 
 GOING = [str(state) for state in State if not state.is_terminal]
 PAUSE = "        time.sleep(self.pause_s)\n"
@@ -77,6 +85,18 @@ class Trials:
         searcher = {"name": "single", "metric": "error", "max_length": {"batches": batches}}
         resources = {"slots_per_trial": 1}
         config = slow(0.0, name=name, searcher=searcher, resources=resources)
+        return submit(self.client, config, source)
+
+    def diverging(self, name: str, gate: Path) -> Experiment:
+        """Submit one that diverges, and trains on for minutes until a file is there."""
+        wait = f"        os.path.exists({str(gate)!r}) or time.sleep(self.pause_s)\n"
+        source = f"import os\n{SOURCE}".replace(PAUSE, wait)
+        searcher = {"name": "single", "metric": "error", "max_length": {"batches": 3000}}
+        hparams = {"global_batch_size": 16, "pause_s": 0.1, "lr": 1e30}
+        resources = {"slots_per_trial": 1}
+        config = small_config(
+            name=name, searcher=searcher, hyperparameters=hparams, resources=resources
+        )
         return submit(self.client, config, source)
 
     def end_all(self) -> None:
