@@ -95,16 +95,21 @@ def test_a_damaged_file_is_read_up_to_the_damage(file: Path) -> None:
         assert found.problem.startswith((f"damaged at byte {half}", "the last event is not whole"))
 
 
-def test_an_event_that_is_no_protocol_buffer_ends_the_reading(file: Path) -> None:
-    file.write_bytes(frame(record(1, "loss", 0.5)) + frame(b"\xff" * 20))
+@pytest.mark.parametrize(
+    "odd", [b"\xff" * 20, record(2, "loss", 0.25).replace(b"loss", b"lo\xff\xff")]
+)
+def test_an_event_that_cannot_be_parsed_is_passed_over(file: Path, odd: bytes) -> None:
+    file.write_bytes(frame(record(1, "loss", 0.5)) + frame(odd) + frame(record(3, "loss", 0.125)))
     found = read_event_file(file)
-    assert len(found.scalars) == 1
-    assert "no protocol buffer" in found.problem
+    assert [each.step for each in found.scalars] == [1, 3]
+    assert (found.num_events, found.problem) == (
+        2, "1 event left out: no protocol buffer, or a tag that is not UTF-8",
+    )  # fmt: skip
 
 
-def test_an_event_that_is_too_long_is_passed_over_unread(file: Path) -> None:
+@pytest.mark.parametrize("length", [5 * 2**20, 60 * 2**30])
+def test_an_event_that_is_too_long_is_passed_over_unread(file: Path, length: int) -> None:
     """It is a hole: its length alone is in the file, as memory for it is nowhere."""
-    length = 60 * 2**30
     with file.open("wb") as opened:
         opened.write(frame(record(1, "loss", 0.5)) + header(length))
         opened.seek(length + 4, os.SEEK_CUR)
@@ -112,7 +117,7 @@ def test_an_event_that_is_too_long_is_passed_over_unread(file: Path) -> None:
     found = read_event_file(file)
     assert [each.step for each in found.scalars] == [1, 2]
     assert (found.num_events, found.problem) == (
-        2, "1 event of over 64 MiB left out, as no scalar is so long",
+        2, "1 event of over 4 MiB left out, as no scalar is so long",
     )  # fmt: skip
     with file.open("ab") as opened:
         opened.write(b"\0" * 20)
