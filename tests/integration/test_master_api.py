@@ -243,7 +243,7 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         assert_refused(
             refused, 422, "ConfigError", "search: got /(/, expected a regular expression"
         )
-        curves = http.get("/experiments/1/curves", params={"max_points": 4}).json()
+        curves = http.get("/experiments/1/curves", params={"max_points": 5}).json()
         assert curves[0]["values"] == [None, 1.0]
         feed = http.get("/experiments/1/feed").json()
         assert {"experiment", "trial", "metrics"} <= {item["kind"] for item in feed}

@@ -125,7 +125,7 @@ def test_a_trial_has_curves_timings_checkpoints_and_logs(routes: Routes) -> None
         make_chunk(
             [
                 started(),
-                batches(1, [0.5, 0.4, 0.3, 0.2, 0.1]),
+                batches(1, [0.5, "NaN", 0.3, 0.2, 0.6, 0.1]),
                 BatchTimings(at=1.0, first=1, records=[8, 8], durations_ns={"batch": [5, 6]}),
                 saved("late", 50, at=5.0),
                 saved("early", 20, at=2.0),
@@ -135,11 +135,11 @@ def test_a_trial_has_curves_timings_checkpoints_and_logs(routes: Routes) -> None
         make_text_chunk("hello\nTraceback\n", stream="output-0"),
     )
     (curve,) = routes.get("/experiments/1/curves")
-    assert curve["values"] == [0.5, 0.4, 0.3, 0.2, 0.1]
-    (thin,) = routes.get("/experiments/1/curves", max_points=4)
-    assert len(thin["values"]) == 4
+    assert curve["values"] == [0.5, None, 0.3, 0.2, 0.6, 0.1]
+    (thin,) = routes.get("/experiments/1/curves", max_points=5)
+    assert thin["values"] == [0.5, None, 0.2, 0.6, 0.1]
     assert "max_points" in routes.refused(
-        422, "GET", "/experiments/1/curves", params={"max_points": 3}
+        422, "GET", "/experiments/1/curves", params={"max_points": 4}
     )
     for error in (0.8, 0.7):  # of one step
         size = routes.service.store.offset("1.1.1", "journal-0")

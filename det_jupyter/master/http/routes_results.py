@@ -51,7 +51,7 @@ def result_routes(service: Service) -> APIRouter:
     @routes.get("/experiments/{experiment_id}/curves", response_model=list[Curve])
     async def curves(
         experiment_id: Whole,
-        max_points: Annotated[Whole | None, Query(ge=4)] = None,
+        max_points: Annotated[Whole | None, Query(ge=5)] = None,
         repeats: bool = False,
     ) -> Response:
         """Return every metric of every trial, each thinned to `max_points`.

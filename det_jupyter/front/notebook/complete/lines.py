@@ -128,7 +128,7 @@ def metric_names(client: Client, entrypoint: str | None) -> list[str]:
     names: dict[str, None] = {}
     for row in [row for row in rows if entrypoint in (None, row.entrypoint)][:_SOURCES]:
         names[row.metric] = None
-        for curve in client.curves(row.id, max_points=4):
+        for curve in client.curves(row.id, max_points=5):
             if curve.group == "validation":
                 names[curve.name] = None
     return list(names)
