@@ -177,6 +177,10 @@ class Client:
         body = make_request(CheckAgents, folder=folder)
         return ClusterCheck.model_validate(self.session.post("/agents/check", _body(body)))
 
+    def reader_problem(self) -> str:
+        """Return why the master's readers fail one after the other; "" if they do not."""
+        return str(self.session.get("/reader")["problem"])
+
     def experiments(self) -> list[ExperimentRow]:
         """Return a row for each experiment, oldest first, archived ones too."""
         return self.find(ExperimentQuery(archived=True, sort="oldest")).rows

@@ -94,14 +94,17 @@ class LiveView:
             MasterUnreachable: No master runs, or it is stopped, and there is no view yet.
         """
         self._start()
+        problem = ""
         if not self._is_answered.wait(_FIRST_S) and self._state is None:
             self._client.experiment(self._experiment_id)  # raises an error that has the remedy
+            problem = self._client.reader_problem()
         with self._lock:
             if self._error is not None:
                 raise self._error
             state, widget = self._state, self._widget_in_outputs
             if state is None:
-                handle = display_forms({"text/plain": _COMES.format(self._experiment_id)})
+                words = f"{_COMES.format(self._experiment_id)}{problem and f' ({problem})'}"
+                handle = display_forms({"text/plain": words})
             else:
                 handle = display_forms(bundle(state, widget), metadata(widget))
             if state is None or state["ended_at"] is None:

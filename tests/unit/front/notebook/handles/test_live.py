@@ -44,6 +44,7 @@ class Master(FakeDocuments):
     def __init__(self, *versions: Any) -> None:
         super().__init__(experiment=versions)
         self.changes: list[Any] = []
+        self.problem = ""
 
     @property
     def followed(self) -> FakeDocument:
@@ -52,6 +53,9 @@ class Master(FakeDocuments):
 
     def change(self, request: Any) -> None:
         self.changes.append(request)
+
+    def reader_problem(self) -> str:
+        return self.problem
 
     def experiment(self, number: int) -> ExperimentView:
         if number != 7:
@@ -303,6 +307,15 @@ def test_without_a_master_a_display_says_how_to_start_one(
     with pytest.raises(MasterUnreachable, match="`x` starts one"):
         view.show()
     assert page.outputs == []
+
+
+def test_a_display_says_why_no_reader_lasts(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_FIRST_S", 0.01)
+    view = page.view("static")
+    page.master.problem = "the reader has ended; see reader.log"
+    view.show()
+    [output] = page.outputs
+    assert output.forms[0]["text/plain"].endswith("(the reader has ended; see reader.log)")
 
 
 def test_what_cannot_be_shown_is_an_error_also_later(
