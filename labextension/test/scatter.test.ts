@@ -103,7 +103,11 @@ describe('importance', () => {
     const bars = new ImportanceBars(english);
     bars.update(null);
     expect(bars.node.hidden).toBe(true);
-    bars.update({ shares: [{ name: 'lr', share: 0.712 }], sentence: 'Best quarter.' });
+    bars.update({
+      num_ended: 20,
+      shares: [{ name: 'lr', share: 0.712 }],
+      sentence: 'Best quarter.'
+    });
     expect(bars.node.hidden).toBe(false);
     expect(bars.node.querySelector('li')?.textContent).toBe('lr71 %');
     expect(bars.node.querySelector<HTMLElement>('.det-share i')?.style.width).toBe('71.2%');
@@ -111,7 +115,7 @@ describe('importance', () => {
 
   it('says why there is none', () => {
     const bars = new ImportanceBars(english);
-    bars.update({ shares: [], sentence: 'It needs 20 trials.' });
+    bars.update({ num_ended: 3, shares: [], sentence: 'It needs 20 trials.' });
     expect(bars.node.textContent).toBe('ImportanceIt needs 20 trials.');
   });
 });

@@ -175,6 +175,7 @@ class ImportanceView(Wire):
 
     metric: str  # the searcher's metric
     num_trials: int  # number of trials compared: those that ended with a value of it
+    num_ended: int = 0  # number of trials that had ended
     shares: dict[str, float] = {}  # importance by dotted key, the largest first; they sum to 1
     sentence: str = ""  # why there are no shares, if there are none
 

@@ -27,7 +27,8 @@ from det_jupyter.searcher.optuna_space import find_dimensions, to_params
 MIN_TRIALS = 20  # the best quarter then has five, the minimum that Optuna recommends
 QUANTILE = 0.25
 
-Sample = tuple[Mapping[str, Any], float]  # hyperparameters, and the best value of the metric
+# Hyperparameters of an ended trial, and its best value of the metric, if it has one.
+Sample = tuple[Mapping[str, Any], float | None]
 
 
 def find_importance(
@@ -38,8 +39,10 @@ def find_importance(
 ) -> ImportanceView:
     """Return the share of each hyperparameter, or a sentence on why there are no shares."""
     converted = [(to_params(hyperparameters, hparams), value) for hparams, value in samples]
-    inside = [(params, value) for params, value in converted if params is not None]
-    view = ImportanceView(metric=metric, num_trials=len(inside))
+    inside = [
+        (params, value) for params, value in converted if params is not None and value is not None
+    ]
+    view = ImportanceView(metric=metric, num_trials=len(inside), num_ended=len(samples))
     if not list(find_dimensions(hyperparameters)):
         return view.model_copy(update={"sentence": "No hyperparameter of this search varies."})
     if len(inside) < MIN_TRIALS:

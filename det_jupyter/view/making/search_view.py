@@ -121,6 +121,7 @@ def build_search(
 def _importance(found: ImportanceView) -> Importance:
     compared = f"Best quarter against all {found.num_trials} ended trials, by {found.metric}."
     return Importance(
+        num_ended=found.num_ended,
         shares=[Share(name=name, share=round(s, 4)) for name, s in found.shares.items()],
         sentence=found.sentence or compared,
     )

@@ -109,8 +109,10 @@ class Importance(TypedDict):
     """The importance of each hyperparameter for reaching the best values; the largest first.
 
     `sentence` contains the number of compared trials, or the reason why there are no shares.
+    `num_ended` is the number of trials that had ended: it is computed again when more have ended.
     """
 
+    num_ended: int
     shares: list[Share]
     sentence: str
 

@@ -304,6 +304,7 @@ export interface IShare {
 }
 
 export interface IImportance {
+  num_ended: number;
   shares: IShare[];
   sentence: string;
 }

@@ -83,7 +83,7 @@ class LiveView:
         self._chosen_id: int | None = None  # the trial of a search that was chosen in the view
         self._displays: list[DisplayHandle] = []
         self._widget: LiveWidget | None = None
-        self._kept: tuple[Status, int, bool] | None = None  # essentials of the last picture
+        self._kept: tuple[Status, int, int] | None = None  # essentials of the last picture
         self._kept_at = 0.0  # on the monotonic clock
 
     def show(self) -> None:
@@ -216,8 +216,8 @@ class LiveView:
         if search is None or time.monotonic() > self._changed_at + _COMPLETE_S:
             return True
         chosen_id = search["chosen"]["trial"]["id"] if search["chosen"] else None
-        has_importance = search["importance"] is not None or state["num_trials"] < 2
-        return has_importance and chosen_id == self._chosen_id
+        is_last = _num_in_importance(state) == state["num_trials"] or state["num_trials"] < 2
+        return is_last and chosen_id == self._chosen_id
 
     def _end(self) -> None:
         self._document = None
@@ -280,11 +280,18 @@ def _widget_class(where: FrontEnd) -> type[LiveWidget] | None:
     return LiveWidget
 
 
-def _essentials(state: ViewState) -> tuple[Status, int, bool]:
+def _essentials(state: ViewState) -> tuple[Status, int, int]:
     """Return the part of a state whose change requires a new picture."""
-    search = state["search"]
-    has_importance = search is not None and search["importance"] is not None
-    return state["status"], len(state["charts"]), has_importance
+    num_ended = _num_in_importance(state)
+    if state["ended_at"] is None:
+        num_ended = min(num_ended, 1)  # whether there is one
+    return state["status"], len(state["charts"]), num_ended
+
+
+def _num_in_importance(state: ViewState) -> int:
+    """Return of how many ended trials the importance of hyperparameters is; 0: there is none."""
+    importance = state["search"] and state["search"]["importance"]
+    return importance["num_ended"] if importance else 0
 
 
 def display_forms(forms: dict[str, Any], metadata: dict[str, Any] | None = None) -> DisplayHandle:

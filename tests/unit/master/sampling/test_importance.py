@@ -55,6 +55,12 @@ def test_a_few_trials_say_nothing(num: int) -> None:
     assert found.sentence == f"Needs 20 finished trials; this search has {num}."
 
 
+def test_trials_without_a_value_have_ended_and_are_not_compared() -> None:
+    without = [(hparams, None) for hparams, _ in samples(3)]
+    found = find_importance(SPACE, "loss", Direction.MINIMIZE, [*samples(5), *without])
+    assert (found.num_trials, found.num_ended) == (5, 8)
+
+
 def test_trials_outside_of_a_space_that_was_narrowed_do_not_count() -> None:
     narrow = {**SPACE, "noise": {"type": "double", "minval": 0, "maxval": 0.5}}
     found = find_importance(narrow, "loss", Direction.MINIMIZE, samples(60))

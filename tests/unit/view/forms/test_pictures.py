@@ -561,7 +561,7 @@ def test_the_importance_of_hyperparameters_is_a_line() -> None:
     for sentence, expected in (("", "lr 75 %, d 25 %"), ("So.", "lr 75 %, d 25 %; So.")):
         search["importance"] = found | {"sentence": sentence}
         assert importance_line(search) == told + expected
-    search["importance"] = {"shares": [], "sentence": "Too few."}
+    search["importance"] = {"num_ended": 3, "shares": [], "sentence": "Too few."}
     assert importance_line(search) == told + "Too few."
 
 

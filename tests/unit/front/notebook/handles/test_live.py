@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 VIEW = "application/vnd.jupyter.widget-view+json"
 SENTENCE = "needs 4 slots; 2 of 8 are free; experiment 3 “resnet” holds 4; starts when it ends"
 SEARCH = search_experiment(4, 4, is_over=True)[0]
-IMPORTANCE = ImportanceView(metric="accuracy", shares={"lr": 1.0}, num_trials=4)
+IMPORTANCE = ImportanceView(metric="accuracy", shares={"lr": 1.0}, num_trials=4, num_ended=4)
 RUNNING = experiment(trial())
 
 
@@ -249,6 +249,18 @@ def test_the_picture_of_the_end_does_not_wait_for_the_importance(
     assert ("Importance" in output.last) is (updates == 2)
 
 
+def test_the_last_picture_has_the_importance_of_all_trials(page: Page) -> None:
+    early = IMPORTANCE.model_copy(update={"num_ended": 3, "shares": {"of_three": 1.0}})
+    page.view("static", version(search_experiment(4, 2)[0], importance=early)).show()
+    page.master.followed.add(version(SEARCH, importance=early), None)
+    live.await_last_picture(7)
+    [output] = page.outputs
+    assert "of_three" in output.last
+    page.master.followed.add(version(SEARCH, importance=IMPORTANCE))
+    end_of_thread()
+    assert "of_three" not in output.last
+
+
 def test_importance_that_does_not_come_is_not_awaited_for_ever(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +309,15 @@ def test_a_display_waits_no_longer_than_seconds_for_the_reader(
     assert (VIEW in output.forms[1]) is (where == "outputs")
 
 
+def test_a_display_says_why_no_reader_lasts(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_FIRST_S", 0.01)
+    view = page.view("static")
+    page.master.problem = "the reader has ended; see reader.log"
+    view.show()
+    [output] = page.outputs
+    assert output.forms[0]["text/plain"].endswith("(the reader has ended; see reader.log)")
+
+
 def test_without_a_master_a_display_says_how_to_start_one(
     page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,15 +328,6 @@ def test_without_a_master_a_display_says_how_to_start_one(
     with pytest.raises(MasterUnreachable, match="`x` starts one"):
         view.show()
     assert page.outputs == []
-
-
-def test_a_display_says_why_no_reader_lasts(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_FIRST_S", 0.01)
-    view = page.view("static")
-    page.master.problem = "the reader has ended; see reader.log"
-    view.show()
-    [output] = page.outputs
-    assert output.forms[0]["text/plain"].endswith("(the reader has ended; see reader.log)")
 
 
 def test_what_cannot_be_shown_is_an_error_also_later(
