@@ -49,7 +49,7 @@ from det_jupyter.client.handles.steering import (
     continue_experiment,
     submit_fork,
 )
-from det_jupyter.client.handles.trial import Trial
+from det_jupyter.client.handles.trial import Trial, choose_trial
 from det_jupyter.client.imports.event_files import EventFiles, write_event_files
 from det_jupyter.client.requests import When, make_request, number_of
 from det_jupyter.client.tables import Columns, Rows, to_frame
@@ -73,7 +73,7 @@ from det_jupyter.contract.messages import (
     TrialView,
     Unarchive,
 )
-from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, UsageError
+from det_jupyter.errors import Conflict, DetError, NotFound, UsageError
 from det_jupyter.view import ViewState
 
 
@@ -209,6 +209,8 @@ class Experiment:
     ) -> State:
         """Block until it has ended, and return its state; an interrupt does not end it.
 
+        A notebook shows its progress, why it waits, and its message at the end.
+
         Args:
             timeout: Seconds after which a WaitTimeout (a TimeoutError) is raised.
             on_tick: Called a few times a second with what its view shows.
@@ -219,6 +221,9 @@ class Experiment:
             WaitTimeout: It has not ended after `timeout` seconds.
             MasterStopped: The master was shut down meanwhile; it is not started again.
         """
+        return self._wait(timeout, on_tick)
+
+    def _wait(self, timeout: float | None, on_tick: Callable[[ViewState], None]) -> State:
         return wait_for_end(self._client.watching, self.id, timeout, on_tick)
 
     def on_end(self, callback: Callable[[Self], object]) -> None:
@@ -678,21 +683,3 @@ class Experiment:
             return experiment_line(self.view)
         except DetError as error:
             return f"Experiment {self.id} ({error})"
-
-
-def choose_trial(view: ExperimentView, trial: Trial | None) -> TrialView:
-    """Return the trial whose hyperparameters to use: `trial`, else the best, else the first.
-
-    Raises:
-        ConfigError: `trial` is no handle on a trial of the experiment.
-        NotFound: The experiment has no trial yet.
-    """
-    own = [one.id for one in view.trials]
-    if trial is not None and getattr(trial, "id", None) not in own:
-        raise ConfigError(
-            [f"trial: got {trial!r}, expected a handle of one of experiment {view.id}: {own}"]
-        )
-    chosen = trial.view if trial is not None else next(iter(ranked(view)), None)
-    if chosen is None:
-        raise NotFound(f"experiment {view.id} has no trial yet")
-    return chosen

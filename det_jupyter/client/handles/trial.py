@@ -20,7 +20,7 @@ from det_jupyter.client.following.log_lines import (
     query_of,
     read,
 )
-from det_jupyter.client.handle_text import trial_line
+from det_jupyter.client.handle_text import ranked, trial_line
 from det_jupyter.client.handles.exports import step_columns, system_columns, timing_columns
 from det_jupyter.client.handles.rank import Rank
 from det_jupyter.client.handles.reasons import ShownReason, ShownVerdict, shown_verdict
@@ -36,6 +36,7 @@ from det_jupyter.client.requests import When, make_request, to_moment
 from det_jupyter.client.tables import Columns
 from det_jupyter.contract.messages import (
     ContinueTrial,
+    ExperimentView,
     KillTrial,
     LogLine,
     ProfileTrial,
@@ -49,7 +50,7 @@ from det_jupyter.contract.messages.queries import MAX_COLUMNS
 from det_jupyter.contract.messages.rank_orders import MAX_TRACE_BYTES
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.values.measures import STATISTICS
-from det_jupyter.errors import Conflict, DetError
+from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
 
 
 @methods_explain_arguments
@@ -342,6 +343,24 @@ class Trial:
             return trial_line(self.view)
         except DetError as error:
             return f"Trial {self.id} ({error})"
+
+
+def choose_trial(view: ExperimentView, trial: Trial | None) -> TrialView:
+    """Return the trial whose hyperparameters to use: `trial`, else the best, else the first.
+
+    Raises:
+        ConfigError: `trial` is no handle on a trial of the experiment.
+        NotFound: The experiment has no trial yet.
+    """
+    own = [one.id for one in view.trials]
+    if trial is not None and getattr(trial, "id", None) not in own:
+        raise ConfigError(
+            [f"trial: got {trial!r}, expected a handle of one of experiment {view.id}: {own}"]
+        )
+    chosen = trial.view if trial is not None else next(iter(ranked(view)), None)
+    if chosen is None:
+        raise NotFound(f"experiment {view.id} has no trial yet")
+    return chosen
 
 
 class Stacks(dict[int, str]):

@@ -201,25 +201,7 @@ class NotebookExperiment(Experiment):
         """Delete the experiment permanently; see `Experiment.delete`."""
         super().delete(ask=ask)
 
-    def wait(
-        self,
-        timeout: float | None = None,
-        *,
-        on_tick: Callable[[ViewState], None] = lambda state: None,
-    ) -> State:
-        """Block until it has ended, with a progress bar; prints why it waits, and its message.
-
-        An interrupt (Kernel → Interrupt, or Ctrl-C) ends the waiting, not the experiment.
-
-        Args:
-            timeout: Seconds after which a WaitTimeout (a TimeoutError) is raised.
-            on_tick: Called a few times a second with what its view shows.
-
-        Raises:
-            RankFailed: It ended with an error; the message has the rank's traceback.
-            Conflict: It was paused, so it would not end by itself.
-            WaitTimeout: It has not ended after `timeout` seconds.
-        """
+    def _wait(self, timeout: float | None, on_tick: Callable[[ViewState], None]) -> State:
         progress, waiting = WaitProgress(self.id), WaitReasons(self._client)
 
         def tick(view: ViewState) -> None:
@@ -228,7 +210,7 @@ class NotebookExperiment(Experiment):
             on_tick(view)
 
         try:
-            state = super().wait(timeout, on_tick=tick)
+            state = super()._wait(timeout, tick)
         except KeyboardInterrupt:
             print(
                 f"Stopped waiting. Experiment {self.id} goes on; "

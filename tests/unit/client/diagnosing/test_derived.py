@@ -13,7 +13,7 @@ from det_jupyter.client.diagnosing.derived import (
     derive,
     remove,
 )
-from det_jupyter.client.handles.experiment import choose_trial
+from det_jupyter.client.handles.trial import choose_trial
 from det_jupyter.contract.messages import CapturedName, ExperimentView, State
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from tests.unit.view.view_samples import experiment, trial

@@ -98,10 +98,10 @@ def test_why_a_trial_ended_early_is_printed(
         update={"state": State.COMPLETED, "message": "invalid hyperparameters: lr is too large"}
     )
 
-    def ended(self: Experiment, timeout: float | None = None, **kwargs: Any) -> State:
+    def ended(self: Experiment, *_: Any) -> State:
         return State.COMPLETED
 
-    monkeypatch.setattr(Experiment, "wait", ended)
+    monkeypatch.setattr(Experiment, "_wait", ended)
     state = NotebookExperiment(Master(whole=view).as_client(), 7).wait()
     assert state is State.COMPLETED
     assert capsys.readouterr().out == "invalid hyperparameters: lr is too large\n"

@@ -98,7 +98,7 @@ def test_an_interrupt_ends_the_waiting_only(
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Experiment, "wait", interrupt)
+    monkeypatch.setattr(Experiment, "_wait", interrupt)
     handle = NotebookExperiment(Master(experiment(trial())).client, 7)
     assert handle.wait() is State.ACTIVE
     assert capsys.readouterr().out == (
