@@ -65,12 +65,12 @@ class FollowedDocument:
         self._session = session
         self._name = name
         self._args = args
-        self._lock = threading.Lock()  # guards the attributes below
+        self._heard_at = time.monotonic()  # used only in the thread of `versions`
+        self._lock = threading.Lock()  # guards changes of the attributes below, and of `_args`
         self._socket: WebSocket | None = None
         self._number = 0  # of the request, in frames: another one for other arguments
         self._is_closed = False
         self._instance = ""  # of the reader that has sent `latest`
-        self._heard_at = time.monotonic()
         self._version = 0
         self.latest: Document | None = None
 
