@@ -131,8 +131,8 @@ class Hub:
                     self._end_if_idle(document)
             if len(self._drop_unused()) >= _MOST_FOLLOWED:
                 raise UsageError(
-                    f"{_MOST_FOLLOWED} experiments are open already; close some pages, or wait "
-                    "for fewer at a time"
+                    f"{_MOST_FOLLOWED} experiments are shown in pages or waited for, as many as "
+                    "one reader follows; close some pages, or wait for fewer experiments"
                 )
             self._followed[number] = FollowedExperiment(self._replica, number)
         return self._followed[number]

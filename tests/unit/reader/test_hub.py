@@ -133,7 +133,11 @@ def test_a_tab_follows_so_many_documents_and_asks_so_many_questions(
                 f'"args": {{"experiment_id": {number}}}}}'
             )
         assert [(each["id"], each["error"]) for each in said] == [
-            (3, "2 experiments are open already; close some pages, or wait for fewer at a time")
+            (
+                3,
+                "2 experiments are shown in pages or waited for, as many as one reader follows; "
+                "close some pages, or wait for fewer experiments",
+            )
         ]
         for number in (4, 5):
             tab.handle(f'{{"op": "follow", "id": {number}, "document": "cluster"}}')
