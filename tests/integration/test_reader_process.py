@@ -167,8 +167,8 @@ def test_commits_wait_for_no_reader_that_is_frozen_and_it_is_killed_on_request(
         os.kill(frozen, signal.SIGSTOP)
         for _ in range(100_000):  # more than a pipe holds
             played.reader.tell_commit()
-        await played.reader.kill()
-        assert is_gone(frozen)
+        await played.reader.kill()  # which waits no longer than a second
+        await until(lambda: is_gone(frozen), "it has ended")
         assert (await played.ask())["pid"] != frozen
 
     play(scene)
