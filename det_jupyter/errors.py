@@ -16,7 +16,8 @@
     ├── PeerRefused               data that a rank received does not come from its gang
     ├── RankFailed                a rank ended with an error (carries its traceback)
     ├── CheckpointError           a checkpoint is absent, damaged or does not fit
-    │   └── PartsConflict         files of the ranks contradict each other (a RuntimeError too)
+    │   ├── PartsConflict         files of the ranks contradict each other (a RuntimeError too)
+    │   └── BucketProblem         a bucket does not do what it is asked for
     └── InvalidHP                 raised by a trial: these hyperparameters cannot work
 
 Imports nothing from the rest of the package.
@@ -192,6 +193,19 @@ class CheckpointError(DetError):
 
 class PartsConflict(CheckpointError, RuntimeError):
     """Files or metadata that the ranks would store in one checkpoint contradict each other."""
+
+
+class BucketProblem(CheckpointError):
+    """A bucket does not do what it is asked for. The message has no credentials.
+
+    Args:
+        kind: "away": it may do it later; "refused": keys or rights are missing; "absent": there is
+            no such bucket or checkpoint; "taken": another checkpoint is there; "damaged".
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class InvalidHP(DetError):

@@ -207,13 +207,13 @@ class TapeStorage(DirectoryStorage):
             ),
             "config/storages.py": (
                 (
-                    "CheckpointStorage = Annotated[SharedFs | Directory, ",
+                    "CheckpointStorage = Annotated[",
                     'class Tape(Storage):\n    """A tape."""\n\n    type: Literal["tape"]\n'
                     '    """The kind of storage."""\n    drive: Text\n    """Its name."""\n\n'
                     "    @staticmethod\n"
                     "    def locate(storage: Mapping[str, Any]) -> str | None:\n"
                     "        return f\"tape://{storage['drive']}\"\n\n\n"
-                    "CheckpointStorage = Annotated[SharedFs | Directory | Tape, ",
+                    "CheckpointStorage = Annotated[Tape | ",
                 ),
             ),
         },

@@ -34,7 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "searcher": set(),
     "scheduler": {"config"},
     "diagnosis": set(),
-    "storage": {"config"},
+    "storage": set(),
     "engine": set(),
     "connection": {"config"},
     "view": set(),
@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
         "config", "connection", "diagnosis", "engine", "scheduler", "searcher", "storage",
     },
     "trackers": {"client", "config", "connection"},  # a client of the master, started by it
-    "agent": set(),
+    "agent": {"storage"},
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
     "integrations": {"core"},  # the Core API, as a user of it
@@ -196,6 +196,19 @@ def test_only_the_senders_and_the_import_of_runs_import_libraries_of_trackers() 
         if name.split(".")[0] in ("mlflow", "wandb")
     ]
     assert not wrong
+
+
+def test_only_the_process_that_transfers_imports_obstore() -> None:
+    room = "det_jupyter.storage.buckets"
+    own = {"obstore", f"{room}.objects", f"{room}.opening", f"{room}.leftovers"}
+    wrong = [
+        where
+        for path in modules()
+        for name, where in imports_of(path)
+        if any(name == each or name.startswith(f"{each}.") for each in own)
+        and module_name(path) not in {*own, f"{room}.__main__"}
+    ]
+    assert not wrong, "obstore hangs in processes that were forked: use process.transfers"
 
 
 @pytest.mark.parametrize("part", ROOMS)

@@ -61,12 +61,11 @@ async def run_agent(
         credentials: JSON of AgentCredentials, if the master is on another computer; or "".
     """
     remote = _parse_credentials(credentials) if credentials else None
-    files = RunFiles(remote) if remote else None
+    files = RunFiles(remote)
     master = None
-    if remote and files:
+    if remote:
         master = RemoteMaster(
             address=urlsplit(remote.url).hostname or "",
-            prepare=files.prepare,
             lease=Lease(options.fence_after_s or FENCE_S),
             listener=await _listen(options.port),
         )
@@ -85,6 +84,7 @@ async def run_agent(
             lifeline_fd=lifeline_fd,
             socket_dir=folder,
             num_threads=threads_per_slot(sum(len(offer.slots) for offer in offers)),
+            prepare=files.prepare,
             remote=master,
         )
         loop = asyncio.get_running_loop()
@@ -111,10 +111,9 @@ async def run_agent(
                 address=options.address,
             )
             services.append(service)
-            if files:
-                runs = runner.runs_of(offer.agent_id)
-                watches.append(loop.create_task(files.keep_trimmed(runs)))
-                watches.append(loop.create_task(files.serve_ranks(runs)))
+            runs = runner.runs_of(offer.agent_id)
+            watches.append(loop.create_task(files.keep_trimmed(runs)))
+            watches.append(loop.create_task(files.serve_ranks(runs)))
             if devices is not None:
                 runner.devices[offer.agent_id] = devices
                 watching = watch(

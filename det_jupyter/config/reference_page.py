@@ -63,9 +63,9 @@ A file with `max_steps`, `target_trial_steps` or `batches_per_step` counts in st
 `resources.slots` as `slots_per_trial`. Searchers that are gone (`adaptive`, `sync_halving`, `pbt`,
 `custom`) are refused with the section to write instead.
 
-Storage `s3`, `gcs`, `azure` and `hdfs` cannot be written to here. `--checkpoint-storage FOLDER`
-sends the checkpoints of one experiment to a folder; `DET_JUPYTER_CHECKPOINT_STORAGE=FOLDER` in the
-environment that the master starts in does so for every experiment that names such a storage.
+Storage `hdfs` cannot be written to here. `--checkpoint-storage FOLDER` sends the checkpoints of
+one experiment to a folder; `DET_JUPYTER_CHECKPOINT_STORAGE=FOLDER` in the environment that the
+master starts in does so for every experiment that names such a storage.
 """
 _LENGTHS = """\
 ## Lengths

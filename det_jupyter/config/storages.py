@@ -1,7 +1,10 @@
 """The `checkpoint_storage` section: one class for each kind of storage, selected by `type`.
 
-A folder can replace a storage that this version cannot write to, so that a file with s3, gcs,
-azure or hdfs runs unchanged:
+Configurations are stored and shown, so no section has credentials: a key of Determined for some is
+refused, with where they are looked for.
+
+A folder can replace a storage that this version cannot write to, so that a file with hdfs runs
+unchanged:
 
     --checkpoint-storage FOLDER                     of a submission: `with_storage`
     DET_JUPYTER_CHECKPOINT_STORAGE=FOLDER           of the master: `with_default_storage`
@@ -11,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from det_jupyter.config.merging import merge
 from det_jupyter.contract.schema.fields import AbsolutePath, Count, Ignored, Section, Text
 from det_jupyter.contract.schema.key_paths import look_up, section
+from det_jupyter.contract.values.reserved_hosts import names_reserved
 
 VARIABLE = "DET_JUPYTER_CHECKPOINT_STORAGE"
-UNWRITABLE = ("s3", "gcs", "azure", "hdfs")
+UNWRITABLE = ("hdfs",)
 WAYS_OUT = (
     f"submit it with --checkpoint-storage FOLDER, start the master with {VARIABLE}=FOLDER, or "
     "write {type: directory, container_path: FOLDER}"
@@ -31,6 +36,74 @@ def _storage_path(value: str) -> str:
     if ".." in value.split("/"):
         raise PydanticCustomError("storage_path", "expected a path without ..")
     return value
+
+
+def _expected(what: str) -> PydanticCustomError:
+    return PydanticCustomError("bucket", "{reason}", {"reason": f"expected {what}"})
+
+
+def _no_secret(instead: str) -> BeforeValidator:
+    def refuse(value: Any) -> Any:
+        if value is not None:
+            raise _expected(f"none, as configurations are stored; {instead}")
+        return value
+
+    return BeforeValidator(refuse)
+
+
+def _bucket(value: str) -> str:
+    if not value or not set(value) <= _NAME:
+        raise _expected("the name of a bucket, without a prefix or address, such as my-models")
+    return value
+
+
+def _prefix(value: str) -> str:
+    if ".." in value.split("/") or set(value) & set("?#\0"):
+        raise _expected("the beginning of names, such as team/models, without .., ? and #")
+    return value
+
+
+def _endpoint(value: str) -> str:
+    try:
+        url = urlsplit(value)
+        is_one = url.scheme in ("http", "https") and url.hostname and (url.port or 1) > 0
+    except ValueError:
+        is_one, url = False, urlsplit("")
+    if not is_one or url.path.strip("/") or url.query or url.fragment or "@" in url.netloc:
+        raise _expected("the address of a server, such as https://minio.example.org:9000")
+    if names_reserved(url.hostname or ""):
+        raise _expected("another address: this one has the metadata of a cloud's computer")
+    return value
+
+
+def _account_url(value: str) -> str:
+    host = urlsplit(_endpoint(value)).netloc
+    if not value.startswith("https://") or not host.endswith(_AZURE):
+        raise _expected("the address of an account, such as https://ACCOUNT.blob.core.windows.net")
+    return value
+
+
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_AZURE = tuple(
+    f".blob.{cloud}"
+    for cloud in ("core.windows.net", "core.usgovcloudapi.net", "core.chinacloudapi.cn")
+)
+_AWS_KEYS = (
+    "they are read from ~/.aws/credentials, or from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+    "where the master and its agents are started"
+)
+_AZURE_KEYS = (
+    "give account_url, and set AZURE_STORAGE_ACCOUNT_KEY (or another variable of Azure's) where "
+    "the master and its agents are started"
+)
+Bucket = Annotated[Text, AfterValidator(_bucket)]
+Prefix = Annotated[Text, AfterValidator(_prefix)]
+_AwsKey = Annotated[Text | None, _no_secret(_AWS_KEYS)]
+_AzureKey = Annotated[Text | None, _no_secret(_AZURE_KEYS)]
+
+
+def _below(bucket: str, prefix: str | None) -> str:
+    return f"{bucket}/{prefix.strip('/')}" if prefix and prefix.strip("/") else bucket
 
 
 class Storage(Section):
@@ -88,11 +161,6 @@ class Directory(Storage):
     container_path: AbsolutePath
     """Folder that checkpoints go to."""
 
-    @property
-    def host_path(self) -> str:
-        """The folder, under the name that it has in shared_fs."""
-        return self.container_path
-
     @staticmethod
     def locate(storage: Mapping[str, Any]) -> str | None:
         """Return the folder, whose key was host_path in our first version."""
@@ -100,7 +168,68 @@ class Directory(Storage):
         return folder
 
 
-CheckpointStorage = Annotated[SharedFs | Directory, Field(discriminator="type")]
+class S3(Storage):
+    """A bucket of Amazon S3, or of another server that speaks its protocol."""
+
+    type: Literal["s3"]
+    """The kind of storage."""
+    bucket: Bucket
+    """Name of the bucket."""
+    prefix: Prefix | None = None
+    """What the names of all objects begin with."""
+    endpoint_url: Annotated[Text, AfterValidator(_endpoint)] | None = None
+    """Address of a server that is not Amazon's."""
+    access_key: _AwsKey = None
+    """Refused: configurations are stored. Keys are read from the environment or ~/.aws."""
+    secret_key: _AwsKey = None
+    """Refused, as access_key."""
+
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str:
+        """Return the location in the bucket."""
+        endpoint, bucket = storage.get("endpoint_url"), storage.get("bucket")
+        first = f"s3+{endpoint.rstrip('/')}/{bucket}" if endpoint else f"s3://{bucket}"
+        return _below(first, storage.get("prefix"))
+
+
+class Gcs(Storage):
+    """A bucket of Google Cloud Storage."""
+
+    type: Literal["gcs"]
+    """The kind of storage."""
+    bucket: Bucket
+    """Name of the bucket."""
+    prefix: Prefix | None = None
+    """What the names of all objects begin with."""
+
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str:
+        """Return the location in the bucket."""
+        return _below(f"gs://{storage.get('bucket')}", storage.get("prefix"))
+
+
+class Azure(Storage):
+    """A container of Azure Blob Storage."""
+
+    type: Literal["azure"]
+    """The kind of storage."""
+    container: Bucket
+    """Name of the container."""
+    account_url: Annotated[Text, AfterValidator(_account_url)]
+    """Address of the storage account."""
+    connection_string: _AzureKey = None
+    """Refused: configurations are stored. Keys are read from the environment."""
+    credential: _AzureKey = None
+    """Refused, as connection_string."""
+
+    @staticmethod
+    def locate(storage: Mapping[str, Any]) -> str:
+        """Return the location of the container."""
+        host = urlsplit(storage.get("account_url") or "").netloc
+        return f"azure://{host}/{storage.get('container')}"
+
+
+CheckpointStorage = Annotated[SharedFs | Directory | S3 | Gcs | Azure, Field(discriminator="type")]
 _KINDS: tuple[type[Storage], ...] = get_args(get_args(CheckpointStorage)[0])
 _BY_TYPE = {get_args(kind.model_fields["type"].annotation)[0]: kind for kind in _KINDS}
 # The keys of all kinds that determine the location.
@@ -121,8 +250,8 @@ def location_of(storage: Mapping[str, Any]) -> str | None:
     checkpoints must be found, and deleted.
 
     Returns:
-        A folder, or scheme://... of another kind of storage, as `storage.open_storage` takes it;
-        None: det_jupyter's own folder.
+        A folder, or that of a bucket (bucket_urls.py), as `storage.open_storage` takes it; None:
+        det_jupyter's own folder.
     """
     return _BY_TYPE.get(storage.get("type", ""), SharedFs).locate(storage)
 

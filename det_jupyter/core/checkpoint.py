@@ -282,7 +282,7 @@ class CheckpointContext(ContextPart):
 
     @property
     def is_uploaded(self) -> bool:
-        """Whether an agent uploads checkpoints: they are saved on another computer's own disk."""
+        """Whether an agent uploads checkpoints: what is saved on this computer is a copy."""
         return self._wanted is not None and self._wanted.is_dir()
 
     def path_of(self, storage_id: str) -> str:
@@ -296,7 +296,10 @@ class CheckpointContext(ContextPart):
             self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
             return
         if not self._storage.files(storage_id):
-            return  # not in this storage: a checkpoint elsewhere is not deleted
+            # Not in this storage: a checkpoint elsewhere is not deleted, but for an uploaded one.
+            if self.is_uploaded:
+                self._sink.write(CheckpointDeleted(at=time.time(), uuid=storage_id))
+            return
         try:
             self._storage.delete(storage_id)
         except CheckpointError:

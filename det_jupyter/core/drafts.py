@@ -102,6 +102,8 @@ class CheckpointDraft:
         self._when_room(0, write, partial(file.unlink, missing_ok=True))
         self.size_bytes = size_bytes = others_bytes + bytes_in(draft.path)
         share = draft.become_share() if num_shares > 1 else None
+        if self._gate is not None:
+            self._gate.note_unsent(self.uuid)
         try:
             draft.commit()
             if share is not None:

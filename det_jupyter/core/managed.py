@@ -35,7 +35,7 @@ from det_jupyter.core.timings.any_loop import LoopTimings
 from det_jupyter.core.timings.arrivals import Arrivals
 from det_jupyter.core.timings.torch_hooks import clock_of, watch
 from det_jupyter.core.train import BestValidation, TrainContext, tensorboard_folder
-from det_jupyter.storage import open_storage
+from det_jupyter.storage import open_storage_of_ranks
 
 if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
@@ -181,7 +181,7 @@ def managed_context(
     own_page = ControlPage(run.folder.control)
     page = own_page if distributed.is_chief else None
     ids: Mapping[str, int] = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
-    storage = open_storage(config.checkpoint_storage.location, run.data_dir)
+    storage = open_storage_of_ranks(config.checkpoint_storage.location, run.data_dir)
     train = TrainContext(
         journal,
         distributed,

@@ -1,13 +1,13 @@
 """Reads of checkpoints that are not on this computer yet.
 
-On another computer than the master's, a rank requests them from the agent of its run:
+If agents upload its checkpoints, a rank requests them from the agent of its run:
 
     wanted/X.json    written by a rank: the uuid
     wanted/X.done    written by the agent: why the checkpoint could not be fetched, or nothing
 
-The folder exists only in runs on other computers than the master's. On the master's own computer
-no request is needed: a checkpoint of several computers appears when all agents have uploaded their
-shares.
+The folder exists only in runs whose checkpoints go to a bucket, or that are on other computers
+than the master's. In other runs no request is needed: a checkpoint of several computers appears
+when all agents have uploaded their shares.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fetch(wanted: Path, uuid: str, *, is_saved: bool) -> None:
     Args:
         wanted: The folder `wanted` of the run.
         uuid: The checkpoint.
-        is_saved: Whether this run has saved it, so that it may be on its way to the master.
+        is_saved: Whether this run has saved it, so that it may be on its way.
 
     Raises:
         CheckpointError: It could not be fetched.
@@ -50,9 +50,9 @@ def fetch(wanted: Path, uuid: str, *, is_saved: bool) -> None:
         if problem:
             raise CheckpointError(
                 f"checkpoint {uuid} is not on this computer, and could not be fetched: {problem}. "
-                "On another computer than the master's, a trial can read the checkpoints of its "
-                "own experiment and the one that it starts from; any other needs a folder that "
-                "both computers share, as checkpoint_storage.host_path"
+                "A trial can read the checkpoints of its own experiment and the one that it "
+                "starts from; on another computer than the master's, any other needs a folder or "
+                "bucket that both reach, as checkpoint_storage"
             )
         return
     raise CheckpointError(f"checkpoint {uuid}: the agent has not fetched it within a day")

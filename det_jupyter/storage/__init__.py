@@ -7,7 +7,13 @@ from det_jupyter.storage.contract import (
     path_of,
     read_metadata,
 )
-from det_jupyter.storage.kinds import find_checkpoint, folder_at, open_storage, reading
+from det_jupyter.storage.kinds import (
+    find_checkpoint,
+    folder_at,
+    open_storage,
+    open_storage_of_ranks,
+    reading,
+)
 
 __all__ = [
     "METADATA_FILE",
@@ -16,6 +22,7 @@ __all__ = [
     "find_checkpoint",
     "folder_at",
     "open_storage",
+    "open_storage_of_ranks",
     "path_of",
     "read_metadata",
     "reading",

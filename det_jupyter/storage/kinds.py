@@ -7,13 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.errors import CheckpointError
+from det_jupyter.storage.buckets.storage import BucketStorage, copies_dir
 from det_jupyter.storage.contract import CheckpointStorage
 from det_jupyter.storage.directory import DirectoryStorage, existing
 
 # By the scheme of a location (see contract.py): the function that opens the storage.
 KINDS: dict[str, Callable[[str], CheckpointStorage]] = {
     "": lambda location: DirectoryStorage(Path(location).expanduser()),
+    **dict.fromkeys(("s3", "s3+http", "s3+https", "gs", "azure"), BucketStorage),
 }
 
 
@@ -35,6 +38,16 @@ def open_storage(location: str | None, data_dir: Path) -> CheckpointStorage:
             f"checkpoint_storage: {location} cannot be opened: {scheme} has no backend here"
         )
     return KINDS[scheme](location)
+
+
+def open_storage_of_ranks(location: str | None, data_dir: Path) -> CheckpointStorage:
+    """Return the storage that ranks of an experiment write to; see `open_storage`.
+
+    If it is a bucket, that is the folder from which their agent uploads.
+    """
+    if is_in_bucket(location):
+        return DirectoryStorage(copies_dir(data_dir), is_own=True)
+    return open_storage(location, data_dir)
 
 
 def find_checkpoint(path: str) -> tuple[CheckpointStorage, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client
+from tests.bucket_keys import KEYS
 from tests.processes import DetHome, at_home, det_home
 
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "4"}
@@ -28,14 +29,14 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory, temporary: Path) -> It
     """Return a home for all modules: a master, an agent and a torch take seconds to start."""
     path = tmp_path_factory.mktemp("home")
     yield path
-    with at_home(path, {**SLOTS, "TMPDIR": str(temporary)}) as home:
+    with at_home(path, {**SLOTS, **KEYS, "TMPDIR": str(temporary)}) as home:
         home.end()
 
 
 @pytest.fixture(scope="module")
 def home(shared_home: Path, temporary: Path) -> Iterator[DetHome]:
     """Return a private det_jupyter with 4 simulated slots, all of them free."""
-    with at_home(shared_home, {**SLOTS, "TMPDIR": str(temporary)}) as home:
+    with at_home(shared_home, {**SLOTS, **KEYS, "TMPDIR": str(temporary)}) as home:
         yield home
         home.end_work()
 

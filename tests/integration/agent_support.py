@@ -24,7 +24,7 @@ from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 
 from det_jupyter.agent.runs.lease import Lease
-from det_jupyter.agent.runs.remote_master import Prepare, RemoteMaster
+from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
@@ -432,17 +432,10 @@ class EndlessLease:
         pass
 
 
-async def fetch_nothing(run: Run) -> None:
-    """What an agent elsewhere does before a run: here it fetches no files."""
-
-
-def remote_master(
-    prepare: Prepare = fetch_nothing, listener: GangListener | None = None
-) -> RemoteMaster:
+def remote_master(listener: GangListener | None = None) -> RemoteMaster:
     """Return what an agent has whose master is on another computer, which always answers."""
     return RemoteMaster(
         address="127.0.0.1",
-        prepare=prepare,
         lease=cast(Lease, EndlessLease()),
         listener=listener or GangListener(),
     )

@@ -88,12 +88,12 @@ def test_the_master_says_who_it_is_but_not_its_token(http: httpx.Client, info: M
     assert said == info.model_copy(update={"token": ""})
 
 
-def test_checkpoints_that_cannot_go_to_a_bucket_go_to_the_folder_of_the_master(
+def test_checkpoints_that_cannot_go_to_hadoop_go_to_the_folder_of_the_master(
     http: httpx.Client, info: MasterInfo
 ) -> None:
     assert info.checkpoint_storage == "/var/tmp/of the master"
-    bucket = {"type": "s3", "bucket": "b", "save_trial_best": 3}
-    answer = submit(http, checkpoint_storage=bucket)
+    hadoop = {"type": "hdfs", "hdfs_path": "/b", "save_trial_best": 3}
+    answer = submit(http, checkpoint_storage=hadoop)
     assert answer.status_code == 201, answer.text
     stored = http.get(f"/experiments/{answer.json()['id']}/config").json()["config"]
     assert stored["checkpoint_storage"] == {

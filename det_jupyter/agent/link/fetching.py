@@ -1,12 +1,13 @@
-"""Fetches the files that a run on another computer than the master's needs before it starts.
+"""Fetches the files that a run needs before it starts.
 
     blobs            captured code and the context directory, addressed by content: each is fetched
                      once, and removed when it was not used for a week
-    checkpoints      those in the master's own folder that the run starts from, and later those
-                     that its code reads (core/wanted.py)
+    checkpoints      those that the run starts from, and later those that its code reads
+                     (core/wanted.py): in the master's own folder, or in a bucket (bucket_files.py)
     environment      values of variables, which may be secrets: only kept in memory
 
-If the configuration has a folder for checkpoints, it must be the same on both computers: the
+On the master's computer these are checkpoints in buckets; it has the others there. If the
+configuration has a folder for checkpoints, it must be the same on both computers: the
 master creates a file there, and the agent checks that it exists.
 """
 
@@ -26,6 +27,7 @@ from urllib.parse import quote
 
 import httpx
 
+from det_jupyter.agent.link.bucket_files import BucketFiles
 from det_jupyter.agent.link.master_link import agent_path, open_http, refusal_text
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.agent.starting.rank_processes import StartFailed
@@ -41,7 +43,8 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.text import error_text
-from det_jupyter.errors import DetError, LaunchError, MasterUnreachable
+from det_jupyter.errors import BucketProblem, DetError, LaunchError, MasterUnreachable
+from det_jupyter.storage.buckets.storage import copies_dir
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +63,14 @@ class RunFiles:
     """Prepares the files of this agent's runs.
 
     Args:
-        credentials: Credentials of the agent.
+        credentials: Credentials of the agent, if the master is on another computer.
     """
 
-    def __init__(self, credentials: AgentCredentials) -> None:
+    def __init__(self, credentials: AgentCredentials | None) -> None:
         self._credentials = credentials
-        self._base = agent_path(credentials.agent)
+        self._agent = credentials.agent if credentials else ""
+        self._base = agent_path(self._agent)
+        self._buckets = BucketFiles()
         self._blobs = BlobStore(paths.data_dir() / "blobs")
         self._checkpoints = paths.data_dir() / "checkpoints"
         # By checkpoint or blob: several trials may need the same one.
@@ -78,9 +83,20 @@ class RunFiles:
         again for a limited time.
 
         Raises:
-            LaunchError: The folder of its checkpoints is not the master's.
+            LaunchError: The folder of its checkpoints is not the master's, or they cannot be saved
+                in their bucket.
             StartFailed: A file could not be fetched or stored; another attempt may succeed.
         """
+        if self._credentials is not None:
+            await self._prepare_elsewhere(run, self._credentials.url)
+        try:
+            await self._buckets.prepare(run)
+        except OSError as error:
+            raise StartFailed(
+                f"what the run starts from could not be fetched: {error_text(error)}"
+            ) from None
+
+    async def _prepare_elsewhere(self, run: Run, master: str) -> None:
         deadline = time.monotonic() + _RETRIED_S
         try:
             while True:
@@ -97,8 +113,7 @@ class RunFiles:
                 raise
             is_away = isinstance(error, (httpx.TransportError, MasterUnreachable))
             raise StartFailed(
-                f"what the run needs could not be fetched from {self._credentials.url}: "
-                f"{_reason(error)}",
+                f"what the run needs could not be fetched from {master}: {_reason(error)}",
                 Loss.MASTER if is_away else None,
             ) from None
 
@@ -109,7 +124,7 @@ class RunFiles:
         if start.storage is None:
             run.dir.wanted.mkdir(mode=0o700, exist_ok=True)
         if start.storage is not None and start.probe:
-            await _check_shared(self._credentials.agent, Path(start.storage), start.probe)
+            await _check_shared(self._agent, Path(start.storage), start.probe)
         limit = asyncio.Semaphore(_AT_ONCE)
         capsule = run.plan.capsule
         await run_all(self._fetch_blob(http, digest, limit) for digest in blobs_of(capsule))
@@ -187,7 +202,8 @@ class RunFiles:
         problem = ""
         try:
             wanted = json.loads(request.read_bytes())
-            await self._fetch_wanted(run, str(wanted["uuid"]), is_saved=bool(wanted["is_saved"]))
+            fetch = self._buckets.fetch_wanted if run.plan.bucket else self._fetch_wanted
+            await fetch(run, str(wanted["uuid"]), is_saved=bool(wanted["is_saved"]))
         except Exception as error:
             problem = _reason(error)
         logger.info("allocation=%s has requested a checkpoint: %s", run.id, problem or "fetched")
@@ -232,12 +248,20 @@ class RunFiles:
             await asyncio.sleep(_TRIM_S)
 
     def remove_unused(self, before: float) -> None:
-        """Remove blobs, checkpoints and files of trials that were last used before this time."""
+        """Remove blobs, checkpoints and files of trials that were last used before this time.
+
+        On the master's computer only copies of checkpoints that are in buckets.
+        """
         data_dir = paths.data_dir()
-        for path in [*self._blobs.root.glob("??/*"), *self._checkpoints.glob("*")]:
+        copies = list(copies_dir(data_dir).glob("*"))
+        if self._credentials is not None:
+            copies += [*self._blobs.root.glob("??/*"), *self._checkpoints.glob("*")]
+        for path in copies:
             with suppress(OSError):
                 if path.stat().st_mtime < before:
                     remove_folder(path) if path.is_dir() else path.unlink()
+        if self._credentials is None:
+            return
         for path in [*data_dir.glob("tensorboard/*/*"), *data_dir.glob("traces/*/*")]:
             with suppress(OSError):
                 if max(each.stat().st_mtime for each in (path, *path.rglob("*"))) < before:
@@ -263,7 +287,7 @@ def _reason(error: Exception) -> str:
     """Return the message of an error of a request, or the sentences of the master's refusal."""
     if isinstance(error, httpx.HTTPStatusError):
         return refusal_text(error.response.status_code, error.response.content)
-    return error_text(error)
+    return str(error) if isinstance(error, BucketProblem) else error_text(error)
 
 
 async def _fetch_file(

@@ -23,11 +23,12 @@ from urllib.parse import quote
 import httpx
 
 from det_jupyter.agent.link.master_link import agent_path, open_http
-from det_jupyter.agent.link.sending import Refused, is_utf8, send_file
+from det_jupyter.agent.link.sending import Refused, send_file
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.contract.values.text import error_text
+from det_jupyter.storage.listing import is_utf8
 
 logger = logging.getLogger(__name__)
 

@@ -1,25 +1,26 @@
-"""Uploads checkpoints and traces that ranks saved here to the master's computer.
+"""Uploads what ranks saved here: checkpoints to the master's computer or to a bucket, and traces.
 
-    a rank saves            into this computer's data folder, as on the master's computer
-    its record is held back until the master has stored the files, with the journal after it
-    its record is sent      with the path of the files on the master's computer
+    a rank saves            into this computer's data folder
+    its record is held back until the destination has the files, with the journal after it
+    its record is sent      with the path of the files there
 
-So training does not wait for an upload, and records refer only to files that the master has
-stored. The end of a run is reported after its last checkpoint was uploaded. Of a run that the
-master has given up, nothing is uploaded: the master ignores its records.
+So training does not wait for an upload, and records refer only to files that are stored. The end
+of a run is reported after its last checkpoint was uploaded. Of a run that the master has given up,
+nothing is uploaded to the master, which ignores its records.
 
 An upload that fails is tried again, for GIVE_UP_S. After that, a trace is reported as failed; for
 a checkpoint, the run is ended with an error, and no later records of its journals are sent.
-Failures do not count while the master answers no request at all: then the agent ends its gangs
-anyway.
+Failures do not count while the destination is away (destinations.py): the run's state says so.
+Ranks whose checkpoints go to a bucket wait while several of them are not uploaded: each has a file
+in the run's folder `unsent` (contract/run/room.py).
 
 Ranks on several computers without a shared folder have each written a share of a checkpoint
 (core/sharded.py). Each agent uploads its shares, the agent on the master's computer too, and holds
-its journals back until the master has all of them.
+its journals back until the destination has all of them.
 
 The copies on this computer are kept until the run is closed, because its code may read and delete
 them. After that only the latest is kept, from which another run on this computer may start. A
-share alone is useless, so it is removed when the master has the checkpoint.
+share alone is useless, so it is removed when the checkpoint is stored.
 """
 
 from __future__ import annotations
@@ -30,14 +31,11 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
-from urllib.parse import quote
+from typing import Any, Protocol, TypeAlias
 
-import httpx
-
+from det_jupyter.agent.link.destinations import Bucket, Destination, MasterFolder
 from det_jupyter.agent.link.fetching import remove_folder
-from det_jupyter.agent.link.master_link import agent_path, open_http
-from det_jupyter.agent.link.sending import Refused, commit, send_checkpoint, send_trace
+from det_jupyter.agent.link.sending import Refused
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import is_no_room
@@ -51,7 +49,8 @@ from det_jupyter.contract.run.journal import (
     to_line,
 )
 from det_jupyter.contract.values.text import error_text, size
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import BucketProblem
+from det_jupyter.storage.buckets.storage import copies_dir
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +63,8 @@ _SHARES_POLL_S = 0.5
 _SHARES_S, _SHARES_AFTER_END_S = 600.0, 30.0
 _KINDS = ('"checkpoint"', '"checkpoint_share"', '"trace"')
 
+Attempt: TypeAlias = Callable[[], Coroutine[Any, Any, str | None]]
+
 
 class BreakOff(Protocol):
     """Ends a run because one of its checkpoints cannot be stored."""
@@ -72,12 +73,12 @@ class BreakOff(Protocol):
 
 
 class Uploads:
-    """The uploads of an agent to the master.
+    """The uploads of an agent.
 
     Args:
         agent_id: The agent.
         credentials: Credentials of the agent, if the master is on another computer. Without them,
-            only shares of checkpoints are uploaded.
+            only shares of checkpoints are uploaded to the master.
         on_done: Called after each upload.
         break_off: Ends a run.
     """
@@ -93,15 +94,14 @@ class Uploads:
         self._credentials = credentials
         self._on_done = on_done
         self._break_off = break_off
-        self._folder = paths.data_dir() / "checkpoints"
         self._traces = paths.data_dir() / "traces"
-        # By uuid of a checkpoint or path of a trace: its path on the master's computer.
+        # By uuid of a checkpoint or path of a trace: its path at its destination.
         self._stored: dict[str, str] = {}
         self._trace_errors: dict[str, str] = {}  # by path
         self._failed: dict[str, str] = {}  # by run: a checkpoint that cannot be uploaded
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._keys: dict[str, set[str]] = {}  # keys of `_tasks`, by run
-        self._uploaded: dict[str, list[str]] = {}  # uuids by allocation
+        self._uploaded: dict[str, list[Path]] = {}  # the copies here, by allocation
         self._notices: dict[str, str] = {}  # by uuid: a line that is sent after the record
         self._measured: set[int] = set()  # experiments of which an upload was measured
 
@@ -139,11 +139,11 @@ class Uploads:
     def _sendable_line(self, run: Run, line: str) -> str | None:
         """Return the line as it is to be sent; None if its files have not arrived yet."""
         match record := _record_of(line):
-            case CheckpointSaved(uuid=uuid) if Path(record.path).parent == self._folder:
+            case CheckpointSaved(uuid=uuid) if Path(record.path).parent == _folder_of(run):
                 if uuid in self._stored:
                     path = self._stored[uuid]
                     return to_line(replace(record, path=path)) + self._notices.get(uuid, "")
-                if self._credentials is None:  # the folder is the master's
+                if self._credentials is None and not run.plan.bucket:  # the folder is the master's
                     return line
                 self._begin(run, uuid, self._upload(run, record))
             case CheckpointShare(uuid=uuid):
@@ -172,9 +172,9 @@ class Uploads:
         for run_id in self._keys.keys() - set(runs):
             self._forget(run_id)
         for allocation_id in self._uploaded.keys() - set(runs):
-            uuids = self._uploaded.pop(allocation_id)
+            folders = self._uploaded.pop(allocation_id)
             key = f"remove {allocation_id}"
-            self._tasks[key] = asyncio.create_task(self._remove(key, uuids[:-1]))
+            self._tasks[key] = asyncio.create_task(self._remove(key, folders[:-1]))
 
     def _forget(self, run_id: str) -> None:
         keys = self._keys[run_id]
@@ -185,9 +185,9 @@ class Uploads:
             del self._keys[run_id]
             self._failed.pop(run_id, None)
 
-    async def _remove(self, key: str, uuids: Iterable[str]) -> None:
-        for uuid in uuids:
-            await asyncio.to_thread(remove_folder, self._folder / uuid)
+    async def _remove(self, key: str, folders: Iterable[Path]) -> None:
+        for folder in folders:
+            await asyncio.to_thread(remove_folder, folder)
         del self._tasks[key]
 
     def _begin(self, run: Run, key: str, upload: Coroutine[Any, Any, None]) -> None:
@@ -198,39 +198,41 @@ class Uploads:
             self._keys.setdefault(run.id, set()).add(key)
 
     async def _upload(self, run: Run, record: CheckpointSaved) -> None:
-        uuid, began = record.uuid, time.monotonic()
+        uuid, folder, began = record.uuid, Path(record.path), time.monotonic()
+        to = self._destination(run)
 
-        async def send(http: httpx.AsyncClient) -> str | None:
-            stored = await send_checkpoint(http, self._url(run, uuid), self._folder / uuid)
+        async def send() -> str | None:
+            stored = await to.send(uuid, folder)
             return None if stored is None else stored.path
 
         try:
-            path = await self._try(f"checkpoint {uuid}", send, run)
+            path = await self._try(f"checkpoint {uuid}", send, to, run)
         except Exception as error:
             self._give_up(run, uuid, error)
         else:
             if path:
-                self._measure(run, record, time.monotonic() - began)
+                self._measure(run, record, to, time.monotonic() - began)
             self._stored[uuid] = path or record.path
-            self._uploaded.setdefault(run.id, []).append(uuid)
+            self._uploaded.setdefault(run.id, []).append(folder)
+            (run.dir.unsent / uuid).unlink(missing_ok=True)
         self._on_done()
 
     async def _upload_share(self, run: Run, record: CheckpointShare) -> None:
-        """Upload a share, and wait until the master has the others too."""
+        """Upload a share, and wait until the others are there too."""
         uuid, folder = record.uuid, Path(record.path)
+        to = self._destination(run)
 
-        async def send(http: httpx.AsyncClient) -> str | None:
-            url = self._url(run, uuid)
-            stored = await send_checkpoint(http, url, folder, record.share, record.num_shares)
+        async def send() -> str | None:
+            stored = await to.send(uuid, folder, record.share, record.num_shares)
             while stored is not None and not stored.path:
                 if stored.silent_s > (_SHARES_S if run.is_alive else _SHARES_AFTER_END_S):
                     raise _SharesMissing("files of it on other computers were not uploaded")
                 await asyncio.sleep(_SHARES_POLL_S)
-                stored = await commit(http, url, folder, record.share, record.num_shares)
+                stored = await to.commit(uuid, folder, record.share, record.num_shares)
             return None if stored is None else stored.path
 
         try:
-            path = await self._try(f"checkpoint {uuid}", send, run)
+            path = await self._try(f"checkpoint {uuid}", send, to, run)
         except _SharesMissing as error:
             if record.share == 0:
                 self._give_up(run, uuid, error)
@@ -238,17 +240,20 @@ class Uploads:
         except Exception as error:
             self._give_up(run, uuid, error)
             path = None
-        self._stored[uuid] = path or str(self._folder / uuid)
+        self._stored[uuid] = path or str(_folder_of(run) / uuid)
         await asyncio.to_thread(remove_folder, folder)
+        (run.dir.unsent / uuid).unlink(missing_ok=True)
         self._on_done()
 
-    def _url(self, run: Run, uuid: str) -> str:
-        return f"{agent_path(self._agent_id)}/runs/{quote(run.id)}/checkpoints/{quote(uuid)}"
+    def _destination(self, run: Run) -> Destination:
+        if run.plan.bucket:
+            return Bucket(run.plan.bucket)
+        return MasterFolder(self._credentials, self._agent_id, run.id)
 
     async def _upload_trace(self, run: Run, path: str) -> None:
-        url = f"{agent_path(self._agent_id)}/runs/{quote(run.id)}/files"
+        to = MasterFolder(self._credentials, self._agent_id, run.id)
         try:
-            stored = await self._try(path, lambda http: send_trace(http, url, Path(path)))
+            stored = await self._try(path, lambda: to.send_trace(Path(path)), to)
             self._stored[path] = stored or path
         except Exception as error:
             logger.error("%s is not uploaded: %s", path, error_text(error))
@@ -258,45 +263,36 @@ class Uploads:
         self._on_done()
 
     async def _try(
-        self,
-        what: str,
-        send: Callable[[httpx.AsyncClient], Coroutine[Any, Any, str | None]],
-        run: Run | None = None,
+        self, what: str, send: Attempt, to: Destination, run: Run | None = None
     ) -> str | None:
         """Return the result of `send`; if it fails for GIVE_UP_S, raise its last error.
 
-        While `run` is alive, it waits as long as the master's disk is full.
+        While the destination is away, or waits for room, `run` has that as its state.
         """
         try:
-            return await self._try_long(what, send, run)
+            return await self._try_long(what, send, to, run)
         finally:
             if run is not None:
-                run.waits_for_master = 0.0
+                run.upload_wait = None
 
     async def _try_long(
-        self,
-        what: str,
-        send: Callable[[httpx.AsyncClient], Coroutine[Any, Any, str | None]],
-        run: Run | None,
+        self, what: str, send: Attempt, to: Destination, run: Run | None
     ) -> str | None:
         failing_since, num_failures = 0.0, 0
         pause_s, longest_s = _PAUSES_S
         while True:
             try:
-                async with open_http(self._credentials) as http:
-                    return await send(http)
-            except Exception as error:  # the master's answer, the network, a disk here
-                is_away = isinstance(error, httpx.TransportError | MasterUnreachable)
-                if is_away and not await self._is_answered():
+                return await send()
+            except Exception as error:  # an answer, the network, a disk here
+                wait = await to.find_wait(error, run)
+                if wait is not None:
                     logger.info("%s is uploaded again: %s", what, error_text(error))
+                    if run is not None:
+                        run.note_upload_wait(to.name, wait)
                     await asyncio.sleep(longest_s)
                     continue
-                if run is not None and run.is_alive and isinstance(error, Refused):
-                    if error.no_room:
-                        run.waits_for_master = run.waits_for_master or time.time()
-                        await asyncio.sleep(longest_s)
-                        continue
-                    run.waits_for_master = 0.0
+                if run is not None:
+                    run.upload_wait = None
                 num_failures += 1
                 if num_failures == 1:
                     failing_since = time.monotonic()
@@ -309,17 +305,6 @@ class Uploads:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, longest_s)
 
-    async def _is_answered(self) -> bool:
-        """Return whether the master answers a small request, with any status."""
-        try:
-            async with open_http(self._credentials) as http:
-                await http.get(f"{agent_path(self._agent_id)}/clock")
-        except (httpx.TransportError, MasterUnreachable):
-            return False
-        except OSError:  # of this computer: no descriptor is free, for example
-            return True
-        return True
-
     def _give_up(self, run: Run, uuid: str, error: Exception) -> None:
         logger.error("checkpoint %s is not uploaded, so its run ends: %s", uuid, error_text(error))
         self._failed[run.id] = uuid
@@ -327,14 +312,14 @@ class Uploads:
         what = f"checkpoint {uuid} could not be uploaded from agent {self._agent_id}"
         self._break_off(run, f"{what}: {_reason(error)}", no_room=is_full)
 
-    def _measure(self, run: Run, record: CheckpointSaved, seconds: float) -> None:
+    def _measure(self, run: Run, record: CheckpointSaved, to: Destination, seconds: float) -> None:
         """Report size and time of an experiment's first upload, which shows what to expect."""
         if run.plan.experiment_id in self._measured:
             return
         self._measured.add(run.plan.experiment_id)
         text = (
-            f"checkpoints are uploaded from agent {self._agent_id} to the master's computer while "
-            f"the training goes on; the first, {size(record.size_bytes)}, took {seconds:.1f} s"
+            f"checkpoints are uploaded from agent {self._agent_id} to {to.name} while the "
+            f"training goes on; the first, {size(record.size_bytes)}, took {seconds:.1f} s"
         )
         self._notices[record.uuid] = to_line(Notice(at=time.time(), rank=0, text=text))
 
@@ -349,9 +334,15 @@ class _SharesMissing(Exception):
     """Agents of the gang have not uploaded their files of a checkpoint."""
 
 
+def _folder_of(run: Run) -> Path:
+    """Return the folder on this computer that checkpoints of a run are saved in."""
+    data_dir = paths.data_dir()
+    return copies_dir(data_dir) if run.plan.bucket else data_dir / "checkpoints"
+
+
 def _reason(error: Exception) -> str:
     """Return the message of an error of an upload."""
-    is_ours = isinstance(error, Refused | _SharesMissing)
+    is_ours = isinstance(error, Refused | BucketProblem | _SharesMissing)
     return str(error) if is_ours else error_text(error)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import time
 from collections.abc import Container, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
@@ -37,7 +38,6 @@ from det_jupyter.contract.messages import (
     RoomReported,
     RoomWait,
 )
-from det_jupyter.contract.messages.disks import MASTERS
 from det_jupyter.contract.run import control_page
 from det_jupyter.contract.run.evidence_page import create_evidence_page
 from det_jupyter.contract.trial.captured import cell_labels, cell_sources
@@ -78,7 +78,8 @@ class Run:
     exited: GangExited | None = None
     room: RoomReported | None = None  # report of whether its ranks wait for room on a disk
     is_room_sent: bool = True
-    waits_for_master: float = 0.0  # since when an upload waits for room there, UTC; 0.0: none does
+    upload_wait: RoomWait | None = None  # why an upload is repeated without an end; None: none is
+    is_killed: bool = False  # a user has killed it: its checkpoints need not be stored
     # Monotonic time when the present master last confirmed `exited`.
     exit_sent_at: float | None = None
 
@@ -212,8 +213,9 @@ class Run:
 
     @property
     def waits_for_room(self) -> bool:
-        """Whether its ranks wait for room on a disk."""
-        return self.room is not None and self.room.wait is not None
+        """Whether its ranks wait for room on a disk, or for uploads."""
+        wait = self.room.wait if self.room is not None else None
+        return wait is not None and (wait.writing != "uploads" or wait.holds)
 
     def note_room(self, now: float) -> bool:
         """Set the report of whether the ranks wait for room; return whether it has changed."""
@@ -222,8 +224,11 @@ class Run:
                 found = page.wait_for_room() if self.is_alive else None
         except (OSError, ValueError):  # user code may have removed the folder
             return False
-        wait = None
-        if found is not None:
+        wait = self.upload_wait
+        if found is not None and found.writing == "uploads":
+            wait = wait or RoomWait(writing="uploads", folder=self.plan.bucket, since=found.since)
+            wait = wait.model_copy(update={"holds": True})
+        elif found is not None:
             # For a checkpoint, the master replaces it by the storage's folder.
             folder = paths.data_dir()
             wait = RoomWait(
@@ -232,18 +237,31 @@ class Run:
                 since=found.since,
                 needs_bytes=found.needs_bytes,
             )
-        elif self.waits_for_master:
-            wait = RoomWait(folder=MASTERS, since=self.waits_for_master)
         before = self.room.wait if self.room is not None else None
-        if (before is None) == (wait is None) and (
-            before is None or wait is None or before.folder == wait.folder
-        ):
+        if _without_time(before) == _without_time(wait):
             return False
         self.room, self.is_room_sent = (
             RoomReported(allocation_id=self.id, at=now, wait=wait),
             False,
         )
         return True
+
+    def note_upload_wait(self, destination: str, reason: str, *, holds: bool = False) -> None:
+        """Set why an upload waits.
+
+        Args:
+            destination: What does not take it: the location of a bucket, or MASTERS.
+            reason: Why; "": its disk is full.
+            holds: Whether the ranks wait as well.
+        """
+        since = self.upload_wait.since if self.upload_wait is not None else time.time()
+        self.upload_wait = RoomWait(
+            writing="uploads" if reason else "records",
+            folder=destination,
+            reason=reason,
+            holds=holds,
+            since=since,
+        )
 
     def raise_signal(self, signal: control_page.Signal) -> None:
         """Write a signal for the chief into the control page."""
@@ -266,6 +284,10 @@ class Run:
         if self.sockets is not None:
             shutil.rmtree(self.sockets, ignore_errors=True)
         _remove(self.dir)  # last, because runs are found by their folders
+
+
+def _without_time(wait: RoomWait | None) -> RoomWait | None:
+    return None if wait is None else wait.model_copy(update={"since": 0.0, "needs_bytes": 0})
 
 
 def _remove(folder: RunDir) -> None:

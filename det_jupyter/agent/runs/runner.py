@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import assert_never
+from typing import Any, TypeAlias, assert_never
 
 from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs.active_run import ActiveRun, LivingGang
@@ -62,6 +62,8 @@ from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 
+Prepare: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
+
 _DEVICES_S = 1.0  # a driver may hang when a device has failed
 _SIGNAL_S = 0.3  # time between signals that were sent to all processes of this computer
 
@@ -76,6 +78,7 @@ class Runner:
         lifeline_fd: Read end of a pipe that closes when this process exits.
         socket_dir: Short 0700 folder for IPC sockets.
         num_threads: Threads of each rank.
+        prepare: Fetches what a run needs to this computer; None: that is there.
         remote: The master, if it is on another computer.
     """
 
@@ -88,6 +91,7 @@ class Runner:
         lifeline_fd: int,
         socket_dir: Path,
         num_threads: int,
+        prepare: Prepare | None = None,
         remote: RemoteMaster | None = None,
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
@@ -103,6 +107,7 @@ class Runner:
         self._launcher = launcher
         self._lifeline_fd = lifeline_fd
         self._num_threads = num_threads
+        self._prepare = prepare
         self._remote = remote
         self._remote_agent = agents[0] if remote is not None else ""
         self._socket_dirs = (socket_dir / str(number) for number in count())
@@ -159,6 +164,8 @@ class Runner:
                 if active := self._active.get(command.allocation_id):
                     active.run.pass_orders(command)
             case KillGang():
+                if run := self._runs[agent_id].get(command.allocation_id):
+                    run.is_killed = True
                 if active := self._active.get(command.allocation_id):
                     active.kill()
             case CloseRun():
@@ -334,8 +341,8 @@ class Runner:
         Returns:
             False if the gang's end was ordered meanwhile.
         """
-        run, remote = active.run, self._remote
-        if remote is not None and not await active.completes(remote.prepare(run)):
+        run = active.run
+        if self._prepare is not None and not await active.completes(self._prepare(run)):
             return False
         await prepare_working_folder(run)
         return part is None or await active.completes(part.gather())

@@ -17,6 +17,7 @@ from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.contract.messages import CheckpointView, ExperimentView
 from det_jupyter.contract.trial.origin import TRIALS, Origin
 from det_jupyter.contract.trial.plain_trainers import describe_plain
+from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.errors import CheckpointError, NotFound
 from det_jupyter.storage import METADATA_FILE, find_checkpoint, reading
 
@@ -43,7 +44,16 @@ class Checkpoint:
 
     @property
     def path(self) -> Path:
-        """The checkpoint's folder in a storage that is a folder; else use `download`."""
+        """The checkpoint's folder in a storage that is a folder.
+
+        Raises:
+            CheckpointError: The checkpoint is in a bucket.
+        """
+        if is_in_bucket(self.view.path):
+            raise CheckpointError(
+                f"checkpoint {self.uuid}: it has no folder, as it is in a bucket "
+                f"({self.view.path}); download() copies it to one, load() needs none"
+            )
         return Path(self.view.path)
 
     @property
@@ -77,25 +87,35 @@ class Checkpoint:
                 raise CheckpointError(f"checkpoint {self.uuid}: {file}: {error}") from None
             return metadata
 
-    def download(self, folder: str | Path | None = None) -> Path:
+    def download(
+        self, folder: str | Path | None = None, selector: Callable[[str], bool] | None = None
+    ) -> Path:
         """Copy the files into a folder, which is created if necessary, and return its path.
 
         Args:
             folder: The folder; by default `checkpoints/<uuid>`. Files of the same names are
                 replaced; a folder that contains this checkpoint already is left unchanged.
+            selector: Returns whether to copy a file, by its path in the checkpoint. The copy does
+                not have metadata.json then, which says that it is complete.
 
         Raises:
-            CheckpointError: The checkpoint is deleted.
+            CheckpointError: The checkpoint is deleted, or files of it are damaged; they are named.
         """
         folder = Path(folder) if folder is not None else Path("checkpoints") / self.uuid
         if not self._is_in(folder):
-            with self._reading() as own:
+            with self._reading(selector) as own:
 
-                def copied_last(of: str, _names: list[str]) -> list[str]:
-                    return [METADATA_FILE] if Path(of) == own else []
+                def left_out(of: str, names: list[str]) -> list[str]:
+                    paths = {name: Path(of, name).relative_to(own).as_posix() for name in names}
+                    return [name for name, path in paths.items() if not is_copied(path)]
 
-                shutil.copytree(own, folder, ignore=copied_last, dirs_exist_ok=True)
-                shutil.copy2(own / METADATA_FILE, folder)  # means: the copy is complete
+                def is_copied(path: str) -> bool:
+                    is_chosen = selector is None or (own / path).is_dir() or selector(path)
+                    return is_chosen and path != METADATA_FILE
+
+                shutil.copytree(own, folder, ignore=left_out, dirs_exist_ok=True)
+                if selector is None:
+                    shutil.copy2(own / METADATA_FILE, folder)  # means: the copy is complete
         return folder
 
     def _is_in(self, folder: Path) -> bool:

@@ -11,7 +11,8 @@ runs/<allocation id>/
     stacks-<rank>        stacks of its threads, written when the agent requests them
     stacks-<rank>.<pid>  the same of a process that the rank has forked
     recorder-<rank>      torch's flight recorder as JSON, written when the agent requests it
-    wanted/              requests for checkpoints, on a computer that is not the master's
+    wanted/              requests for checkpoints, which the agent fetches to this computer
+    unsent/              a file for each checkpoint that is not in its bucket yet
     work/                copy of the context directory: the working directory of the ranks
     kernel-<rank>.json   Jupyter connection file of the rank's kernel
     ranks.json           pids and births, written when the ranks have been started
@@ -72,6 +73,7 @@ class RunDir:
     exit = _File("exit.json")
     closed = _File("closed")
     wanted = _File("wanted")
+    unsent = _File("unsent")
     work = _File("work")
 
     def journal(self, rank: int) -> Path:

@@ -13,13 +13,17 @@ MASTERS = "the master's computer"  # where checkpoints of agents elsewhere are u
 
 
 class RoomWait(Wire):
-    """A trial waits for room on a disk.
+    """A trial waits for room on a disk, or for a bucket.
 
     Its ranks wait at a batch, or it holds no slots: then it is queued again when there is room.
+    While a checkpoint waits for its upload, training goes on, unless it `holds`.
     """
 
-    writing: Literal["records", "checkpoint"] = "records"  # what could not be written
-    folder: PrintableText = ""  # on the full disk; "": unknown
+    # What could not be written.
+    writing: Literal["records", "checkpoint", "uploads"] = "records"
+    folder: PrintableText = ""  # on the full disk, "": unknown; or the location of the bucket
+    reason: PrintableText = ""  # why an upload waits; "": others come before it
+    holds: bool = False  # ranks wait for uploads
     agent_id: str = ""  # the agent, if the disk is on another computer than the master
     needs_bytes: Count = 0  # bytes that it has to write, about; 0: few
     since: Timestamp
@@ -31,7 +35,15 @@ class RoomWait(Wire):
 
         >>> RoomWait(folder="/data", needs_bytes=3 * 10**8, since=0.0).sentence
         'waits for room on /data (needs about 300 MB) and goes on when there is some'
+        >>> print(RoomWait(writing="uploads", folder="s3://b", reason="s3://b answers 503",
+        ...     since=0.0).sentence)
+        keeps its last checkpoints, as s3://b answers 503; the training goes on
         """
+        if self.writing == "uploads":
+            reason = self.reason or f"{self.folder} has not taken its last checkpoints yet"
+            if self.holds:
+                return f"waits, as {reason}, and goes on by itself"
+            return f"keeps its last checkpoints, as {reason}; the training goes on"
         needs = f" (needs about {size(self.needs_bytes)})" if self.needs_bytes else ""
         where = (
             f"{self.folder or 'a full disk'}{f' of agent {self.agent_id}' * bool(self.agent_id)}"
@@ -141,6 +153,7 @@ UseKind = Literal[
     "code",  # unpacked modules
     "blobs",  # captured data
     "logs",
+    "copies",  # of checkpoints in buckets
     "unrecorded",  # checkpoints of runs that were given up, or of another master
     "leftovers",  # of deleted experiments and killed ranks
     "reserve",

@@ -58,6 +58,7 @@ class GangPlan(Wire):
     target_is_last: bool = True
     sampling_interval_s: SamplingInterval | None = 1.0  # None: no system samples
     orders: list[Order] = []  # changes of earlier runs, to be repeated, and new ones
+    bucket: str = ""  # location of checkpoints that agents upload to a bucket; "": they do not
 
     @property
     def task_id(self) -> str:

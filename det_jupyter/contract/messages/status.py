@@ -123,7 +123,8 @@ def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials
     return status
 
 
-AlarmKind = Literal["", "diverged", "hangs", "waits for room"]  # "": there is no alarm
+# "": there is no alarm.
+AlarmKind = Literal["", "diverged", "hangs", "waits for room", "uploads wait"]
 
 
 def with_alarm(word: str, alarm: AlarmKind) -> str:

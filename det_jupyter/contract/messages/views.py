@@ -137,7 +137,8 @@ def alarm_of(
     Ranks that wait for room make no progress, but do not hang.
     """
     if room is not None:
-        return Alarm("waits for room", room.sentence)
+        is_upload = room.writing == "uploads"
+        return Alarm("uploads wait" if is_upload else "waits for room", room.sentence)
     if hang is not None:
         return Alarm("hangs", hang.sentence())
     return Alarm("diverged", str(divergence)) if divergence is not None else Alarm("", "")

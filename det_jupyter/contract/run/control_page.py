@@ -8,6 +8,9 @@
             a rank waits for room for    the chief waits for room      how many bytes that
             records, since (ms, UTC)     for a checkpoint, since       checkpoint needs
 
+    word    1027
+            the chief waits for uploads of earlier checkpoints, since
+
 Words are little-endian, unsigned, of 64 bits.
 
 Reading a word is a memory access, so a training loop can read it after every batch. Only the
@@ -52,18 +55,18 @@ _FIRST_EXCHANGE = _FIRST_RANK + _NUM_RANKS
 PAGE_BYTES = 12288
 
 Signal = Literal["preempt"]
-Writing = Literal["records", "checkpoint"]
+Writing = Literal["records", "checkpoint", "uploads"]
 
 
 class WaitForRoom(NamedTuple):
-    """A rank waits for room on a disk: what it writes, since when, and how much it needs."""
+    """A rank waits for room on a disk, or for uploads: since when, and how much it needs."""
 
     writing: Writing
     since: float  # UTC seconds
     needs_bytes: int
 
 
-_WAITS: dict[Writing, int] = {"records": 1024, "checkpoint": 1025}
+_WAITS: dict[Writing, int] = {"records": 1024, "checkpoint": 1025, "uploads": 1027}
 
 
 def create_page(path: Path) -> None:
@@ -139,7 +142,7 @@ class ControlPage:
         return self._word(_ACKNOWLEDGED) == 1
 
     def note_wait(self, writing: Writing, since: float, needs_bytes: int = 0) -> None:
-        """Record since when this rank waits for room on a disk (UTC seconds; 0.0: it does not)."""
+        """Record since when this rank waits for room or uploads (UTC seconds; 0.0: not)."""
         _WORD.pack_into(self._map, _WAITS[writing] * _WORD.size, int(1000 * since))
         if writing == "checkpoint":
             _WORD.pack_into(self._map, _NEEDED * _WORD.size, needs_bytes)

@@ -84,6 +84,8 @@ def _how(use: DiskUse, reader: Reader) -> str:
             return "delete experiments"
         case "unrecorded":
             return "by hand: of a run that was given up, or of another master"
+        case "copies":
+            return "removed when not used for a week"
         case "reserve":
             return "given back when the disk is full"
         case "runs":

@@ -17,13 +17,14 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.host.rundir import runs_root
 from det_jupyter.contract.messages import State
-from det_jupyter.errors import CheckpointError
+from det_jupyter.errors import BucketProblem, CheckpointError
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.model.events import CheckpointsDeleted, ExperimentDeleted
 from det_jupyter.master.machine.rules.retention import pending_deletions
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _PROBLEMS_SHOWN = 3
 _RETRY_S = 1.0
+_AWAY_S = 60.0  # until a bucket that does not answer is asked again
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class Removed:
     left_bytes: dict[str, int] = field(default_factory=dict)
     # A line for each thing that remains, with the reason.
     problems: list[str] = field(default_factory=list)
+    is_away: bool = False  # a bucket does not answer
 
 
 async def delete(service: Service) -> None:
@@ -86,6 +89,9 @@ async def _carry_out(service: Service, command: Deletion) -> None:
             )
         )
     if isinstance(command, DeleteCheckpoints):
+        if removed.is_away:
+            again = partial(service.deletions.put_nowait, command)
+            asyncio.get_running_loop().call_later(_AWAY_S, again)
         return
     if not removed.problems:
         for _ in service.store.delete_experiment(experiment_id, command.trial_ids):
@@ -110,7 +116,8 @@ def remove_files(
     try:
         storage = open_storage(command.location, data_dir)
         for uuid, path in command.paths.items():
-            _remove_checkpoint(storage, uuid, path, globs, removed)
+            if not removed.is_away:  # else each would take as long to find that out
+                _remove_checkpoint(storage, uuid, path, globs, removed)
         if isinstance(command, DeleteExperiment):
             storage.remove_leftovers()  # unfinished files of ranks killed while saving
             if command.location is None and recorded is not None:
@@ -158,6 +165,7 @@ def _remove_checkpoint(
     try:
         left_bytes = storage.delete(uuid, globs)
     except CheckpointError as error:
+        removed.is_away |= isinstance(error, BucketProblem) and error.kind == "away"
         # The same for all checkpoints if the storage cannot be reached.
         if str(error) not in removed.problems:
             removed.problems.append(str(error))

@@ -177,6 +177,9 @@ def _parts(known: Known, data_dir: Path, now: float) -> Iterator[tuple[_Key, Pat
         elif name == "logs":
             for log in _entries(path):
                 yield ("logs", folder, None), log, _is_old_log(log, now)
+        elif name == "copies":
+            for copy in _entries(path):
+                yield ("copies", folder, None), copy, False
         elif name == "blobs":
             for blob in path.glob("??/*"):
                 is_safe = blob.name not in known.blobs and _is_older(blob, now - _GRACE_S)

@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import assert_never
 
 from det_jupyter.config import ExperimentConfig
@@ -36,8 +37,17 @@ from det_jupyter.contract.messages import (
     TemplateView,
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
+from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.contract.values.text import error_line
-from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachable, NotFound
+from det_jupyter.errors import (
+    BucketProblem,
+    ConfigError,
+    Conflict,
+    DetError,
+    MasterUnreachable,
+    NotFound,
+    Problem,
+)
 from det_jupyter.master.machine.model.commands import (
     ConsultSampler,
     DeleteCheckpoints,
@@ -76,6 +86,7 @@ from det_jupyter.master.service.storing.feed import CommitSignal, Mark
 from det_jupyter.master.service.storing.log_patterns import Matcher, check_patterns
 from det_jupyter.master.service.storing.quarantine import is_system_error
 from det_jupyter.master.service.storing.store import Store
+from det_jupyter.storage import open_storage
 
 logger = logging.getLogger(__name__)
 
@@ -270,12 +281,23 @@ class Service:
         return self.views.experiment(self.machine.state.last_experiment_id)
 
     async def check_services(self, config: ExperimentConfig, capsule: Capsule) -> None:
-        """Check that an experiment's alerts and trackers can be reached, as far as is known here.
+        """Check that alerts, trackers and the bucket can be reached, as far as is known here.
+
+        The bucket may be another computer's alone to use, if one has an agent: then that checks it
+        before the first batch.
 
         Raises:
             ConfigError: Some cannot be reached; the error has all problems.
         """
-        if problems := await find_problems(self.store.addresses, config, capsule.environment):
+        problems = await find_problems(self.store.addresses, config, capsule.environment)
+        location = config.checkpoint_storage.location
+        is_elsewhere = any(agent.is_remote for agent in self.machine.state.agents.values())
+        if is_in_bucket(location) and not is_elsewhere:
+            try:
+                await asyncio.to_thread(open_storage(location, Path()).check_writable)
+            except BucketProblem as problem:
+                problems.append(Problem("checkpoint_storage", str(problem)))
+        if problems:
             raise ConfigError(problems)
 
     async def wait_for_first_agent(self) -> None:

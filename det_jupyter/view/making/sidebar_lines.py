@@ -63,7 +63,8 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None, now: float) -> Expe
     if row.leaving is not None:
         wait, remedies = leaving_sentence(row.leaving, now), end_now(row.leaving)
     elif is_waiting:
-        has_own = row.alarm_kind == "waits for room"  # its alarm contains the reason
+        # An alarm of these kinds contains the reason.
+        has_own = row.alarm_kind in ("waits for room", "uploads wait")
         wait = entry.reason.sentence if entry is not None else "" if has_own else IN_LINE
         remedies = entry.reason.remedies if entry is not None else []
     return ExperimentLine.built_from(

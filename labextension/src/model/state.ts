@@ -16,7 +16,7 @@ export type Verb = 'pause' | 'activate' | 'kill';
 
 export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' | 'error' | 'canceled';
 
-export type AlarmKind = '' | 'diverged' | 'hangs' | 'waits for room';
+export type AlarmKind = '' | 'diverged' | 'hangs' | 'waits for room' | 'uploads wait';
 
 export interface ISlot {
   id: number;

@@ -409,10 +409,7 @@ searcher: {name: single, metric: loss, max_length: {epochs: 1}}
 """, ["resources.slots"]),
 }  # fmt: skip
 STORAGES = {
-    "0.12, a bucket of Amazon": "{type: s3, bucket: b, access_key: k, secret_key: s, "
-    "endpoint_url: 'http://minio:9000', prefix: team/a, save_trial_best: 3}",
-    "0.13, a bucket of Google": "{type: gcs, bucket: b, save_trial_best: 3}",
-    "0.19, a container of Azure": "{type: azure, container: c, account_url: u, credential: x, "
-    "save_trial_best: 3}",
     "0.12, Hadoop": "{type: hdfs, hdfs_url: 'http://h:50070', hdfs_path: /c, save_trial_best: 3}",
+    "0.12, Hadoop with a user": "{type: hdfs, hdfs_url: 'http://h', hdfs_path: /c, user: u, "
+    "save_trial_best: 3}",
 }

@@ -63,7 +63,7 @@ def test_a_storage_without_a_backend_is_replaced_by_a_flag_or_by_the_master(name
 
 
 def test_the_storage_of_a_template_is_replaced_too_and_its_numbers_stay() -> None:
-    template = {"checkpoint_storage": {"type": "s3", "bucket": "b", "save_trial_latest": 4}}
+    template = {"checkpoint_storage": {"type": "hdfs", "hdfs_path": "b", "save_trial_latest": 4}}
     document = read_yaml(REST).document
     for replaced in (
         with_storage(document, "/c"), with_default_storage(document, template, "/c")[0],
@@ -75,7 +75,7 @@ def test_the_storage_of_a_template_is_replaced_too_and_its_numbers_stay() -> Non
 def test_the_master_s_folder_is_for_storages_without_a_backend_only() -> None:
     document = read_yaml(f"checkpoint_storage: {{host_path: /mine}}{REST}").document
     assert with_default_storage(document, {}, "/c") == (document, [])
-    template = {"checkpoint_storage": {"type": "gcs", "bucket": "b"}}
+    template = {"checkpoint_storage": {"type": "hdfs", "hdfs_path": "b"}}
     mine = document | {"checkpoint_storage": {"type": "directory", "container_path": "/mine"}}
     assert with_default_storage(mine, template, "/c") == (mine, [])
     assert with_default_storage({}, template, "") == ({}, [])

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from det_jupyter.config import ExperimentConfig, notices, parse_config, parse_yaml
+from det_jupyter.config.storages import location_of
 from det_jupyter.contract.schema.key_paths import look_up
+from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.errors import ConfigError
 from tests.ignored_keys import IGNORED, with_keys
 from tests.problems import said
@@ -211,25 +213,72 @@ def test_what_is_ignored_is_kept_as_it_is_with_one_notice(path: str, value: Any)
     assert parse_config(document) == config
 
 
+NO_KEYS = (
+    "expected none, as configurations are stored; they are read from ~/.aws/credentials, or from "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY where the master and its agents are started"
+)
+
+
+@pytest.mark.parametrize(
+    ("storage", "location"),
+    [
+        ({"type": "s3", "bucket": "b"}, "s3://b"),
+        ({"type": "s3", "bucket": "b", "prefix": "/a..b/.c/", "access_key": None}, "s3://b/a..b/.c"),
+        ({"type": "s3", "bucket": "b", "endpoint_url": "http://minio:9000/", "prefix": "p"},
+         "s3+http://minio:9000/b/p"),
+        ({"type": "gcs", "bucket": "b", "prefix": "p"}, "gs://b/p"),
+        ({"type": "azure", "container": "c", "account_url": "https://a.blob.core.windows.net"},
+         "azure://a.blob.core.windows.net/c"),
+    ],
+)  # fmt: skip
+def test_a_bucket_has_a_location_that_says_where_it_is(
+    storage: dict[str, Any], location: str
+) -> None:
+    config = parse_config(minimal(checkpoint_storage=storage), default_seed=1)
+    assert config.checkpoint_storage.location == location
+    assert is_in_bucket(location)
+    document = config.to_document()
+    assert location_of(document["checkpoint_storage"]) == location
+    assert parse_config(document) == config
+
+
 @pytest.mark.parametrize(
     ("storage", "problems"),
     [
-        ({"type": "s3", "bucket": "b", "prefix": "a..b/.c"},
-         [f"type: got 's3', {UNWRITTEN}"]),
-        ({"type": "gcs", "prefix": "a/.."}, [f"type: got 'gcs', {UNWRITTEN}"]),
+        ({"type": "s3", "bucket": "s3://b/p"},
+         ["bucket: got 's3://b/p', expected the name of a bucket, without a prefix or address, "
+          "such as my-models"]),
+        ({"type": "s3", "bucket": "b", "prefix": "a/../b", "access_key": "k", "secret_key": "s"},
+         [f"access_key: got '********', {NO_KEYS}",
+          "prefix: got 'a/../b', expected the beginning of names, such as team/models, without "
+          ".., ? and #", f"secret_key: got '********', {NO_KEYS}"]),
+        ({"type": "s3", "bucket": "b", "endpoint_url": "minio:9000"},
+         ["endpoint_url: got 'minio:9000', expected the address of a server, such as "
+          "https://minio.example.org:9000"]),
+        ({"type": "s3", "bucket": "b", "endpoint_url": "http://169.254.169.254"},
+         ["endpoint_url: got 'http://169.254.169.254', expected another address: this one has "
+          "the metadata of a cloud's computer"]),
+        ({"type": "gcs", "prefix": "a/.."},
+         ["prefix: got 'a/..', expected the beginning of names, such as team/models, without "
+          ".., ? and #", "bucket: missing (checkpoint_storage.type: gcs)"]),
         ({"type": "azure", "container": "c", "connection_string": "x"},
-         [f"type: got 'azure', {UNWRITTEN}"]),
+         ["connection_string: got '********', expected none, as configurations are stored; give "
+          "account_url, and set AZURE_STORAGE_ACCOUNT_KEY (or another variable of Azure's) where "
+          "the master and its agents are started",
+          "account_url: missing (checkpoint_storage.type: azure)"]),
+        ({"type": "azure", "container": "c", "account_url": "https://example.org"},
+         ["account_url: got 'https://example.org', expected the address of an account, such as "
+          "https://ACCOUNT.blob.core.windows.net"]),
         ({"type": "hdfs"}, [f"type: got 'hdfs', {UNWRITTEN}"]),
-        ({"type": "nfs"}, ["type: got 'nfs', expected one of shared_fs, directory"]),
+        ({"type": "nfs"},
+         ["type: got 'nfs', expected one of shared_fs, directory, s3, gcs, azure"]),
         ({"host_path": "/a", "storage_path": "/b"},
          ["storage_path: got '/b', expected a relative path, or one within "
           "checkpoint_storage.host_path (/a)"]),
         ({"host_path": "/a", "storage_path": "../b"},
          ["storage_path: got '../b', expected a path without .."]),
         ({"type": "directory"}, ["container_path: missing (checkpoint_storage.type: directory)"]),
-        ({"bucket": "b"},
-         ["bucket: unknown key; expected one of container_path, host_path, "
-          "save_experiment_best, save_trial_best, save_trial_latest, storage_path, type"]),
+        ({"bucket": "b"}, ["bucket: shared_fs does not have it; s3 and gcs have"]),
         ({"container_pat": "b"}, ["container_pat: unknown key; did you mean container_path?"]),
         ({"save_trial_best": -1}, ["save_trial_best: got -1, expected at least 0"]),
     ],
@@ -254,7 +303,6 @@ def test_storage_that_cannot_be_is_refused(storage: dict[str, Any], problems: li
 def test_checkpoints_go_to_a_folder(storage: dict[str, Any], folder: str | None) -> None:
     config = parse_config(minimal(checkpoint_storage=storage), default_seed=1)
     assert config.checkpoint_storage.location == folder
-    assert (config.checkpoint_storage.host_path is None) == (folder is None)
     assert parse_config(config.to_document()) == config
 
 

@@ -84,7 +84,7 @@ def test_what_has_no_effect_is_a_key_and_says_so() -> None:
 
 def test_the_kinds_of_sections_are_known_by_their_tags() -> None:
     assert kinds("searcher") == SECTIONS
-    assert list(kinds("checkpoint_storage")) == ["shared_fs", "directory"]
+    assert list(kinds("checkpoint_storage")) == ["shared_fs", "directory", "s3", "gcs", "azure"]
 
 
 def test_the_keys_of_a_section_depend_on_its_kind() -> None:
@@ -107,7 +107,7 @@ def test_the_keys_of_a_section_depend_on_its_kind() -> None:
         ("searcher.name", tuple(SECTIONS)),
         ("searcher.mode", ("standard", "aggressive", "conservative")),
         ("checkpoint_policy", ("best", "all", "none")),
-        ("checkpoint_storage.type", ("shared_fs", "directory")),
+        ("checkpoint_storage.type", ("shared_fs", "directory", "s3", "gcs", "azure")),
         ("searcher.stop_once", ("true", "false")),
         ("log_policies.action", ("cancel_retries", "exclude_node")),
         ("searcher.divisor", ()), ("nowhere", ()), ("", ()),

@@ -15,7 +15,7 @@ from det_jupyter import core
 from det_jupyter.core import checkpoint, wanted
 from det_jupyter.core.wanted import await_shares, fetch
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage import CheckpointStorage, open_storage
+from det_jupyter.storage import CheckpointStorage, open_storage, open_storage_of_ranks
 
 Waiting = Callable[[Callable[[int], object]], None]
 DAY_S = 24 * 3600.0
@@ -122,3 +122,22 @@ def test_a_checkpoint_is_fetched_before_it_is_read_if_it_is_not_here(
         with pytest.raises(CheckpointError), reading.restore_path(uuid):
             pass
     assert asked == [(folder, uuid, False)] * (is_agents and not is_here)
+
+
+@pytest.mark.parametrize("is_uploaded", [True, False])
+def test_a_checkpoint_of_which_there_is_no_copy_here_is_deleted_where_it_was_uploaded_to(
+    tmp_path: Path, is_uploaded: bool
+) -> None:
+    if is_uploaded:
+        (tmp_path / "wanted").mkdir()
+    sink = core.RecordList()
+    context = core.CheckpointContext(
+        open_storage_of_ranks("s3://models", tmp_path),
+        sink,
+        core.DistributedContext(),
+        {},
+        wanted=tmp_path / "wanted",
+    )
+    context.delete("abc")
+    assert [record.uuid for record in sink.records] == ["abc"] * is_uploaded  # type: ignore[union-attr]  # of a deletion
+    assert context.location == str(tmp_path / "copies")

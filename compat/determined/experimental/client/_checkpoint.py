@@ -52,8 +52,7 @@ class Checkpoint(OwnCheckpoint, Handle):
     @property
     def resources(self) -> dict[str, int]:
         """Its files, with their sizes in bytes."""
-        files = (file for file in sorted(self.path.rglob("*")) if file.is_file())
-        return {str(file.relative_to(self.path)): file.stat().st_size for file in files}
+        return self.files
 
     def download(  # type: ignore[override]  # Determined's returns text
         self, path: str | Path | None = None, mode: DownloadMode = DownloadMode.AUTO

@@ -173,7 +173,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             # later.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
         case CheckpointDeleted():
-            if any(part.is_remote for part in allocation.parts):
+            is_in_bucket = turn.state.experiment(trial.experiment_id).bucket
+            if is_in_bucket or any(part.is_remote for part in allocation.parts):
                 delete_uploaded(turn, trial, record.uuid)
             else:
                 record_deleted(turn, [record.uuid])

@@ -25,6 +25,7 @@ from det_jupyter.contract.messages import (
     Wire,
 )
 from det_jupyter.contract.values.alerts import AlertKind
+from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_entrypoint
 from det_jupyter.errors import NotFound
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart, LostRun
@@ -139,6 +140,12 @@ class Experiment(StoredExperiment, Configured):
     def location(self) -> str | None:
         """The storage of its checkpoints, as `location_of` returns it."""
         return location_of(self.config["checkpoint_storage"])
+
+    @property
+    def bucket(self) -> str:
+        """Where its checkpoints are, if that is a bucket, to which agents upload; else ""."""
+        location = self.location
+        return location if location is not None and is_in_bucket(location) else ""
 
     @property
     def preemption_timeout(self) -> int:

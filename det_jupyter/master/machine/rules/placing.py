@@ -172,6 +172,7 @@ def make_plan(experiment: Experiment, trial: Trial, allocation: Allocation) -> G
         target_is_last=trial.target_is_last if is_last is None else is_last,
         sampling_interval_s=None if profiling.enabled is False else profiling.sampling_interval,
         orders=[*allocation.planned_orders],
+        bucket=experiment.bucket,
     )
 
 

@@ -199,17 +199,18 @@ def record_deleted(turn: Turn, uuids: Iterable[str]) -> None:
 
 
 def delete_uploaded(turn: Turn, trial: Trial, uuid: str) -> None:
-    """Record that a rank on another computer has deleted a checkpoint.
+    """Record that a rank has deleted its computer's copy of a checkpoint.
 
-    If the checkpoint is in the master's own folder, it is deleted there, so it must be one that
-    the trial may read. With several computers, the master may have made it of their shares.
+    If the checkpoint is in the master's own folder or in a bucket, it is deleted there, so it must
+    be one that the trial may read. With several computers, the master may have made it of their
+    shares.
     """
     checkpoint = turn.state.checkpoints.get(uuid)
     if checkpoint is None:
         return
     experiment = turn.state.experiments.get(checkpoint.experiment_id)
     # Any other storage is one folder for all computers: the rank has deleted the files.
-    if experiment is not None and experiment.location is None:
+    if experiment is not None and (experiment.location is None or experiment.bucket):
         if not may_read(turn.state, trial, uuid):
             return
         if _owner_exists(turn.state, checkpoint):

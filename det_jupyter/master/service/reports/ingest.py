@@ -190,11 +190,11 @@ class _Intake:
         """Return a report with the storage's folder, and the agent if the disk is there."""
         if (wait := report.wait) is None:
             return report
-        is_elsewhere = self._is_remote and wait.folder != MASTERS
+        is_elsewhere = self._is_remote and wait.folder != MASTERS and wait.writing != "uploads"
         update = {"agent_id": self._agent_id} if is_elsewhere else {}
-        location = self._transaction.machine.state.experiment(carried.trial.experiment_id).location
-        if wait.writing == "checkpoint" and location is not None:
-            update |= {"folder": location}
+        experiment = self._transaction.machine.state.experiment(carried.trial.experiment_id)
+        if wait.writing == "checkpoint" and experiment.location and not experiment.bucket:
+            update |= {"folder": experiment.location}
         return report.model_copy(update={"wait": wait.model_copy(update=update)})
 
     def _carried(self, allocation_id: str) -> _Carried | None:

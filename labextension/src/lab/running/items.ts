@@ -60,6 +60,9 @@ function alarmWord({ alarm_kind: kind }: ITrialLine, trans: ITrans): string {
   if (kind === 'waits for room') {
     return trans.__('waits for room');
   }
+  if (kind === 'uploads wait') {
+    return trans.__('uploads wait');
+  }
   return kind === 'hangs' ? trans.__('hangs') : trans.__('diverged');
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from det_jupyter.agent.link import destinations
 from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.run import Run, new_run
@@ -178,7 +179,7 @@ class Master:
 @pytest.fixture
 def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Master:
     master = Master(tmp_path / "master")
-    monkeypatch.setattr(uploads_module, "open_http", master.open_http)
+    monkeypatch.setattr(destinations, "open_http", master.open_http)
     monkeypatch.setattr(uploads_module, "_PAUSES_S", (0.01, 0.01))
     return master
 

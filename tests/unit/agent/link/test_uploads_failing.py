@@ -11,9 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
+from det_jupyter.agent.link import destinations
 from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import GangExited
+from det_jupyter.contract.messages import GangExited, RoomWait
+from det_jupyter.contract.messages.disks import MASTERS
 from det_jupyter.contract.run.journal import (
     CheckpointSaved,
     CheckpointShare,
@@ -63,11 +65,11 @@ def test_checkpoint_that_the_master_cannot_store_ends_its_run_and_nothing_later_
 def test_upload_waits_for_room_on_the_masters_disk_while_the_run_lives(
     own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited: list[float] = []
+    waited: list[RoomWait | None] = []
     uploads = OfRun()
 
     def full_twice(*given: Any) -> None:
-        waited.append(uploads.run.waits_for_master)
+        waited.append(uploads.run.upload_wait)
         if len(waited) < 3:
             raise OSError(28, "No space left on device")
         write_part(*given)
@@ -81,8 +83,8 @@ def test_upload_waits_for_room_on_the_masters_disk_while_the_run_lives(
     (record,) = upload(uploads, line)
     assert isinstance(record, CheckpointSaved)
     assert uploads.broken_off == []
-    assert [at > 0 for at in waited[:3]] == [False, True, True]
-    assert uploads.run.waits_for_master == 0.0
+    assert [wait and wait.folder for wait in waited[:3]] == [None, MASTERS, MASTERS]
+    assert uploads.run.upload_wait is None
 
 
 def test_upload_that_the_network_always_cuts_ends_the_run(
@@ -230,7 +232,7 @@ def test_what_the_master_refuses_for_another_reason_than_room_is_given_up(
     uploads = OfRun()
 
     def refuse(_: httpx.Request) -> httpx.Response:
-        waits.append(bool(uploads.run.waits_for_master))
+        waits.append(uploads.run.upload_wait is not None)
         return httpx.Response(next(answers), content=b"it is ill")
 
     monkeypatch.setattr(master, "_answer", refuse)
@@ -240,7 +242,7 @@ def test_what_the_master_refuses_for_another_reason_than_room_is_given_up(
     path.write_text("abc")
     line = trace(path) if kind == "trace" else save(own_folder, "u1", a="a")
     sent = upload(uploads, line)
-    assert uploads.run.waits_for_master == 0.0
+    assert uploads.run.upload_wait is None
     reason = "could not be uploaded from agent b: the master answered 500: it is ill"
     if kind == "trace":  # which is no reason to end the run
         (record,) = sent
@@ -274,7 +276,7 @@ def test_a_master_without_a_free_descriptor_here_is_not_away(
             raise OSError(24, "Too many open files")
         return master.open_http(credentials)
 
-    monkeypatch.setattr(uploads_module, "open_http", open_http)
+    monkeypatch.setattr(destinations, "open_http", open_http)
     monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
     master.cuts_uploads = True
     uploads = OfRun()

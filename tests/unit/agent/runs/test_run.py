@@ -152,7 +152,7 @@ def test_an_upload_that_waits_for_room_there_is_reported_after_the_ranks_waits(
     tmp_path: Path,
 ) -> None:
     run = prepared(tmp_path)
-    run.waits_for_master = 90.0
+    run.upload_wait = RoomWait(folder=MASTERS, since=90.0)
     with run.open_page() as page:
         page.note_wait("checkpoint", 100.0)
     assert run.note_room(101.0)
@@ -164,10 +164,34 @@ def test_an_upload_that_waits_for_room_there_is_reported_after_the_ranks_waits(
     assert wait_of(run) == RoomWait(folder=MASTERS, since=90.0)
 
 
+def test_uploads_that_wait_hold_up_only_the_ranks_that_wait_for_them(tmp_path: Path) -> None:
+    run = prepared(tmp_path, make_plan(ID, [], bucket="s3://models"))
+    with run.open_page() as page:
+        page.note_wait("uploads", 100.0)
+    assert run.note_room(101.0)
+    slow = RoomWait(writing="uploads", folder="s3://models", holds=True, since=100.0)
+    assert (wait_of(run), run.waits_for_room) == (slow, True)
+    assert slow.sentence == (
+        "waits, as s3://models has not taken its last checkpoints yet, and goes on by itself"
+    )
+    run.note_upload_wait("s3://models", "s3://models answers 503")
+    assert run.upload_wait is not None
+    away = run.upload_wait
+    assert run.note_room(102.0)
+    assert wait_of(run) == away.model_copy(update={"holds": True})
+    with run.open_page() as page:
+        page.note_wait("uploads", 0.0)
+    assert run.note_room(103.0)
+    assert (wait_of(run), run.waits_for_room) == (away, False)
+    run.note_upload_wait("s3://models", "s3://models does not answer")
+    assert run.upload_wait is not None
+    assert run.upload_wait.since == away.since
+
+
 def test_a_run_whose_folder_the_user_has_removed_waits_for_nothing(tmp_path: Path) -> None:
     run = prepared(tmp_path)
     run.dir.control.unlink()
-    run.waits_for_master = 90.0
+    run.upload_wait = RoomWait(folder=MASTERS, since=90.0)
     assert not run.note_room(1.0)
 
 

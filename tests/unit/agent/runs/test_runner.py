@@ -234,7 +234,8 @@ def test_start_that_fails_says_whether_its_ranks_were_lost(
             lifeline_fd=-1,
             socket_dir=tmp_path,
             num_threads=1,
-            remote=remote_master(fetch),
+            prepare=fetch,
+            remote=remote_master(),
         )
         plan = make_plan(ID, [], slots=1, agent_ids=["a"])
         runner.carry_out(StartGang(plan=plan), agent_id="a")
@@ -260,7 +261,8 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
             lifeline_fd=-1,
             socket_dir=tmp_path,
             num_threads=1,
-            remote=remote_master(fetch),
+            prepare=fetch,
+            remote=remote_master(),
         )
         plan = make_plan(ID, [], slots=1, agent_ids=["a"])
         runner.carry_out(StartGang(plan=plan), agent_id="a")
@@ -274,9 +276,11 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(paths.HOME_VARIABLE, str(tmp_path))
-        exited = asyncio.run(act()).exited
+        run = asyncio.run(act())
+    exited = run.exited
     assert exited is not None
     assert (exited.killed, exited.lost) == (is_killed, not is_killed)
+    assert run.is_killed == is_killed
 
 
 @pytest.mark.parametrize("order", ["rank first", "agent first", "rank alone"])

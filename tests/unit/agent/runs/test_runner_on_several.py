@@ -100,9 +100,7 @@ class World:
 
     def start(self, *, is_remote: bool = True) -> tuple[Runner, Run]:
         remote: Any = remote_master()
-        remote = SimpleNamespace(
-            lease=self, listener=remote.listener, prepare=remote.prepare, address="10.0.0.9"
-        )
+        remote = SimpleNamespace(lease=self, listener=remote.listener, address="10.0.0.9")
         runner = Runner(
             agents=["b"],
             adopted=[],

@@ -36,6 +36,25 @@ def test_it_is_copied_whole_and_once(tmp_path: Path) -> None:
     assert (target / "weights").read_text() == "changed"
 
 
+def test_files_that_are_selected_are_copied_alone(tmp_path: Path) -> None:
+    checkpoint = stored(tmp_path / "stored")
+    target = checkpoint.download(tmp_path / "mine", lambda path: path != "weights")
+    assert [path.name for path in target.rglob("*") if path.is_file()] == ["metadata.json"]
+    assert (target / "code" / "metadata.json").exists()  # the checkpoint's own is not there
+    assert (checkpoint.download(target) / "weights").exists()  # so this copies all
+
+
+def test_one_in_a_bucket_has_no_folder() -> None:
+    view = CheckpointView(
+        uuid="abc", experiment_id=1, trial_id=2, steps_completed=7, path="s3://models/abc",
+        size_bytes=5, created_at=0.0,
+    )  # fmt: skip
+    with pytest.raises(
+        CheckpointError, match=r"in a bucket \(s3://models/abc\); download\(\) copies"
+    ):
+        print(Checkpoint(view, Path()).path)
+
+
 def test_by_default_it_goes_to_a_folder_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

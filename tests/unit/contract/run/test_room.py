@@ -137,6 +137,22 @@ def test_checkpoint_of_a_run_that_is_to_leave_fails_on_a_full_disk(disk: Disk) -
     assert disk.seen == []
 
 
+def test_checkpoint_waits_while_three_before_it_are_not_uploaded(disk: Disk) -> None:
+    unsent = disk.folder.unsent
+    disk.gate.note_unsent("of a run whose checkpoints go to a folder")
+    unsent.mkdir()
+    for uuid in ("u1", "u2", "u3"):
+        disk.gate.note_unsent(uuid)
+    disk.during_wait = lambda: (unsent / "u1").unlink() if len(disk.seen) == 2 else None
+    begun = disk.gate.write_checkpoint("/storage", 5, lambda: sorted(os.listdir(unsent)), list)
+    assert begun == ["u2", "u3"]
+    assert [seen.writing for seen in disk.seen if seen] == ["uploads"] * 2
+    assert disk.page.wait_for_room() is None
+    disk.gate.note_unsent("u4")
+    disk.page.raise_signal("preempt")  # then its last state is saved as well
+    assert disk.gate.write_checkpoint("/storage", 5, lambda: "saved", list) == "saved"
+
+
 def test_storage_that_is_no_folder_has_no_room_that_is_known(disk: Disk) -> None:
     disk.free = 0
 

@@ -127,6 +127,15 @@ def test_checkpoint_whose_copy_elsewhere_was_deleted_is_deleted_here_too(
     assert world.machine.state.checkpoints["ckpt10"].state == "DELETED"
 
 
+def test_checkpoint_whose_copy_a_rank_has_deleted_is_deleted_in_its_bucket() -> None:
+    world = World()
+    storage = {"type": "s3", "bucket": "models"}
+    world.tell(registered(), submitted(checkpoint_storage=storage), *running(), *FOUR)
+    (deletion,) = world.tell(deleted_by_rank("ckpt10"))
+    assert isinstance(deletion, DeleteCheckpoints)
+    assert (deletion.location, list(deletion.paths)) == ("s3://models", ["ckpt10"])
+
+
 def test_unwanted_checkpoints_go_at_once_and_their_files_afterwards() -> None:
     world = world_after(*FOUR, checkpoint_storage=KEEP_ALL)
     assert world.tell(DropCheckpoints(uuids=["ckpt40", "ckpt20"])) == [removal(world, 20, 40)]

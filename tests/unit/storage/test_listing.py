@@ -1,4 +1,4 @@
-"""Which files of a checkpoint's folder an agent uploads."""
+"""Which files of a checkpoint's folder are uploaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent.link.sending import sizes_in
+from det_jupyter.storage.listing import sizes_in
 
 
 def test_links_are_followed_and_no_folder_is_walked_twice(

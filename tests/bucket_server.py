@@ -1,0 +1,119 @@
+"""A server that speaks S3 (moto), in this process, which can be made to fail."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.s3.models import s3_backends
+from werkzeug.serving import make_server
+
+BUCKET = "models"
+
+
+def error(code: str, status: str, **more: str) -> Answer:
+    """Return an answer of S3 with an error."""
+    inner = "".join(f"<{name}>{value}</{name}>" for name, value in more.items())
+    body = f"<Error><Code>{code}</Code><Message>it is so</Message>{inner}</Error>"
+    return Answer(status, body.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered instead."""
+
+    status: str
+    body: bytes = b""
+
+
+@dataclass
+class BucketServer:
+    """The server.
+
+    Attributes:
+        url: Its address.
+        fail: Called with method and path of each request; returns what to answer instead.
+        change: Called with method, path and content of each answer; returns another content. The
+            length that is announced stays.
+        requests: Method and path of all requests.
+    """
+
+    url: str = ""
+    fail: Callable[[str, str], Answer | None] = lambda method, path: None
+    change: Callable[[str, str, bytes], bytes] = lambda method, path, content: content
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._app = DomainDispatcherApplication(create_backend_app)
+
+    def heal(self) -> None:
+        """Fail no more."""
+        self.fail = lambda method, path: None
+        self.change = lambda method, path, content: content
+
+    @property
+    def location(self) -> str:
+        """The location of the bucket."""
+        return f"s3+{self.url}/{BUCKET}"
+
+    def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        method = environ["REQUEST_METHOD"]
+        path = environ["PATH_INFO"]
+        if environ.get("QUERY_STRING"):
+            path += "?" + environ["QUERY_STRING"]
+        self.requests.append((method, path))
+        if (answer := self.fail(method, path)) is not None:
+            length = int(environ.get("CONTENT_LENGTH") or 0)
+            environ["wsgi.input"].read(length)
+            start_response(answer.status, [("Content-Length", str(len(answer.body)))])
+            return [answer.body]
+        content = b"".join(self._app(environ, start_response))
+        return [self.change(method, path, content)]
+
+    def objects(self) -> dict[str, bytes]:
+        """Return what is in the bucket."""
+        keys = _backend().buckets[BUCKET].keys
+        return {name: key.value for name, key in sorted(keys.items())}
+
+    def replace(self, name: str, content: bytes | None) -> None:
+        """Replace the content of an object; None: remove it."""
+        if content is None:
+            _backend().delete_object(BUCKET, name)
+        else:
+            _backend().put_object(BUCKET, name, content)
+
+    def num_uploads(self) -> int:
+        """Return how many uploads in parts are not complete."""
+        return len(_backend().buckets[BUCKET].multiparts)
+
+    def clear(self) -> None:
+        """Make a new bucket that is empty."""
+        _backend().reset()
+        _backend().create_bucket(BUCKET, "us-east-1")
+        self.requests.clear()
+
+
+def _backend() -> Any:
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+
+
+@contextmanager
+def serving() -> Iterator[BucketServer]:
+    """Serve until the end of the block."""
+    server = BucketServer()
+    http = make_server("127.0.0.1", 0, server, threaded=True)
+    server.url = f"http://127.0.0.1:{http.port}"
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
+    thread.start()
+    try:
+        server.clear()
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()

@@ -1,0 +1,114 @@
+"""A trial whose checkpoints go to a bucket, from its submission to its deletion."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.messages import State
+from det_jupyter.errors import ConfigError
+from det_jupyter.storage.buckets.process import transfers
+from det_jupyter.storage.buckets.storage import copies_dir
+from det_jupyter.storage.directory import remove_tree
+from tests.bucket_keys import KEYS
+from tests.bucket_server import BUCKET, BucketServer, error, serving
+from tests.homes import processes_of
+from tests.processes import DetHome
+from tests.trials import slow, submit, wait_for_steps
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def bucket() -> Iterator[BucketServer]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with serving() as server:
+        yield server
+    transfers.close()
+
+
+def config(server: BucketServer, **storage: Any) -> dict[str, Any]:
+    of_bucket = {"type": "s3", "bucket": BUCKET, "prefix": "team", "endpoint_url": server.url}
+    return slow(
+        0.05,
+        checkpoint_storage=of_bucket | storage,
+        checkpoint_policy="none",
+        min_checkpoint_period={"batches": 4},
+    )
+
+
+def num_stored(experiment: Experiment) -> int:
+    return sum(each.view.state == "COMPLETED" for each in experiment.checkpoints())
+
+
+def test_nothing_is_lost_while_a_bucket_is_away_and_its_agent_is_killed(
+    client: Client, home: DetHome, bucket: BucketServer
+) -> None:
+    experiment = submit(client, config(bucket))
+    wait_until(lambda: num_stored(experiment) > 0, "a checkpoint is in the bucket")
+    bucket.fail = lambda method, path: error("InternalError", "500 Internal Server Error")
+
+    def waits() -> bool:
+        waiting = experiment.view.trials[0].waiting_for or ""
+        return waiting.startswith("waits, as s3+http") and "answers InternalError" in waiting
+
+    wait_until(waits, "training waits for the bucket")
+    trained = experiment.view.trials[0].steps_completed
+    assert trained < 60
+    home.agent().send_signal(signal.SIGKILL)
+    bucket.heal()
+    assert experiment.wait() == State.COMPLETED
+    (trial,) = experiment.view.trials
+    assert (trial.steps_completed, trial.restarts) == (60, 0)
+    saved = [each.steps_completed for each in experiment.checkpoints()]
+    assert saved == list(range(4, 61, 4))  # none is missing, and none is there twice
+    wait_until(lambda: steps_in(bucket) == [60], "the others are deleted by the policy")
+
+    remove_tree(copies_dir(home.path / "data"))  # as on another computer
+    best = experiment.best_checkpoint()
+    assert best.view.path.startswith(f"s3+{bucket.url}/{BUCKET}/team/")
+    assert type(best.load()).__name__ == "SmallTrial"
+    assert_hidden(home, client, experiment)
+    experiment.delete()
+    wait_until(lambda: not bucket.objects(), "the checkpoints are deleted")
+
+
+def steps_in(bucket: BucketServer) -> list[int]:
+    objects = bucket.objects().items()
+    found = [content for name, content in objects if name.endswith("/metadata.json")]
+    return [json.loads(content)["steps_completed"] for content in found]
+
+
+def assert_hidden(home: DetHome, client: Client, experiment: Experiment) -> None:
+    """Fail if the secret key is in a file of ours, an argument, or an answer of the master."""
+    secret = KEYS["AWS_SECRET_ACCESS_KEY"]
+    files = [path for path in home.path.rglob("*") if path.is_file()]
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+    assert [p for p in processes_of(home.path) if secret in " ".join(p.cmdline())] == []
+    paths = ("/experiments", "/agents", f"/experiments/{experiment.id}/config")
+    assert [path for path in paths if secret in str(client.session.get(path))] == []
+
+
+def test_pause_is_continued_on_a_computer_without_a_copy(
+    client: Client, home: DetHome, bucket: BucketServer
+) -> None:
+    experiment = submit(client, config(bucket))
+    wait_for_steps(experiment, 8)
+    experiment.pause()
+    wait_until(lambda: experiment.state is State.PAUSED, "it is paused")
+    remove_tree(copies_dir(home.path / "data"))
+    experiment.activate()
+    assert experiment.wait() == State.COMPLETED
+    assert experiment.view.trials[0].steps_completed == 60
+
+
+def test_bucket_that_is_not_there_is_refused_at_once(client: Client, bucket: BucketServer) -> None:
+    with pytest.raises(ConfigError, match=r"s3\+http.*/modles/team: there is no such bucket"):
+        submit(client, config(bucket, bucket="modles"))

@@ -1,0 +1,354 @@
+"""Checkpoints in a bucket of a server that speaks S3."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.contract.values.bucket_urls import parse_bucket_url
+from det_jupyter.errors import BucketProblem
+from det_jupyter.storage import METADATA_FILE
+from det_jupyter.storage.buckets.leftovers import Keys, signed
+from det_jupyter.storage.buckets.opening import ask_region, azure_config, open_bucket
+from det_jupyter.storage.buckets.process import transfers
+from det_jupyter.storage.buckets.storage import BucketStorage
+from tests.bucket_keys import KEYS
+from tests.bucket_server import Answer, BucketServer, error
+from tests.integration.bucket_support import bucket, server
+from tests.unit.storage.test_contract import StorageContract, store
+
+__all__ = ["bucket", "server"]  # fixtures
+
+_places: dict[Path, str] = {}
+
+
+class TestBucketStorage(StorageContract):
+    """What holds for every kind of storage."""
+
+    out_of_reach = "there is no such bucket; create it, or correct its name"
+
+    @pytest.fixture(autouse=True)
+    def place(self, bucket: BucketServer, tmp_path: Path) -> None:
+        """Set the location of the storages in this folder."""
+        _places[tmp_path / "stored"] = f"{bucket.location}/team"
+        _places[tmp_path / "file" / "stored"] = bucket.location.replace("/models", "/nothing")
+
+    @staticmethod
+    def make(root: Path) -> BucketStorage:
+        """Return the storage that belongs to a folder."""
+        return BucketStorage(_places[root])
+
+
+@pytest.fixture
+def storage(bucket: BucketServer) -> BucketStorage:
+    """Return the storage in the bucket."""
+    return BucketStorage(f"{bucket.location}/team")
+
+
+DENIED = error("AccessDenied", "403 Forbidden")
+LOOK = (
+    "look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials where the master "
+    "and its agents are started"
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "kind", "text"),
+    [
+        ("PUT", error("NoSuchBucket", "404 Not Found"), "absent",
+         "there is no such bucket; create it, or correct its name in checkpoint_storage"),
+        ("PUT", error("InvalidAccessKeyId", "403 Forbidden", AWSAccessKeyId="AKIAIOSFODNN7"),
+         "refused", f"its keys are not accepted (InvalidAccessKeyId); {LOOK}"),
+        ("PUT", error("SignatureDoesNotMatch", "403 Forbidden", StringToSign="AWS4 wJalrXUtnF"),
+         "refused", f"its keys are not accepted (SignatureDoesNotMatch); {LOOK}"),
+        ("PUT", error("RequestTimeTooSkewed", "403 Forbidden"), "refused",
+         "the clock of this computer differs from the server's by more than it allows; set it "
+         "(`timedatectl set-ntp true`)"),
+        ("PUT", DENIED, "refused", "its keys do not allow to write objects (AccessDenied); give "
+         "them that right, in a policy s3:PutObject"),
+        ("POST", DENIED, "refused", "its keys do not allow to delete objects (AccessDenied); give "
+         "them that right, in a policy s3:DeleteObject"),
+        ("GET", DENIED, "refused", "its keys do not allow to read objects (AccessDenied); give "
+         "them that right, in a policy s3:GetObject"),
+        ("PUT", error("InternalError", "500 Sorry"), "away", "answers InternalError"),
+        ("PUT", Answer("503 Service Unavailable"), "away", "answers 503"),
+    ],
+)  # fmt: skip
+def test_what_a_bucket_does_not_allow_is_said_before_anything_is_saved(
+    bucket: BucketServer, storage: BucketStorage, method: str, answer: Answer, kind: str, text: str
+) -> None:
+    bucket.fail = lambda given, path: answer if given == method else None
+    with pytest.raises(BucketProblem) as caught:
+        storage.check_writable()
+    message = str(caught.value)
+    between = " " if kind == "away" else ": "
+    assert (caught.value.kind, message) == (kind, f"{storage.location}{between}{text}")
+    assert not any(secret in message for secret in ("AKIA", "AWS4", "wJalr"))
+
+
+def test_server_that_is_not_there_is_away(bucket: BucketServer) -> None:
+    with pytest.raises(BucketProblem, match="does not answer") as caught:
+        BucketStorage("s3+http://127.0.0.1:9/models").check_writable()
+    assert caught.value.kind == "away"
+
+
+def test_bucket_that_fails_for_a_moment_is_tried_again(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    answers = [error("InternalError", "500 Internal Server Error")] * 2
+    bucket.fail = lambda method, path: answers.pop() if answers and method == "PUT" else None
+    store(storage, "one")
+    assert (answers, len(storage.files("one"))) == ([], 4)
+
+
+def put(storage: BucketStorage, folder: Path, share: int, num_shares: int, **files: str) -> object:
+    """Put the files of a share, and try to commit."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(content)
+    transfers.ask("put", storage.location, "one", folder=str(folder), share=share)
+    return transfers.ask(
+        "commit", storage.location, "one", folder=str(folder), share=share, num_shares=num_shares
+    )
+
+
+def test_checkpoint_of_two_computers_is_there_when_the_files_of_both_are(
+    storage: BucketStorage, tmp_path: Path
+) -> None:
+    chief, other = tmp_path / "chief", tmp_path / "other"
+    own = {"a": "1", "metadata__json": '{"uuid": "one"}'}
+    assert put(storage, chief, 0, 2, **own) == [False, 2]
+    assert storage.files("one") == {}
+    assert put(storage, other, 1, 2, b="22") == [False, 4]
+    for _ in range(2):  # as after a crash
+        assert put(storage, chief, 0, 2)[0]  # type: ignore[index]
+        assert put(storage, other, 1, 2)[0]  # type: ignore[index]
+    assert storage.files("one") == {"a": 1, "b": 2, METADATA_FILE: 15}
+    with storage.reading("one") as folder:
+        assert sorted(path.name for path in folder.iterdir()) == ["a", "b", METADATA_FILE]
+
+
+def test_a_checkpoint_that_is_there_is_not_replaced_by_another(
+    storage: BucketStorage, tmp_path: Path
+) -> None:
+    put(storage, tmp_path / "first", 0, 1, metadata__json='{"uuid": "one"}')
+    with pytest.raises(BucketProblem, match="one: another checkpoint is there"):
+        put(storage, tmp_path / "second", 0, 1, metadata__json='{"uuid": "one", "of": "another"}')
+
+
+def test_files_that_are_there_are_not_put_again(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    files = {"a": "1", "b": "2", "metadata__json": '{"uuid": "one"}'}
+    bucket.fail = lambda method, path: DENIED if method == "PUT" and path.endswith("/b") else None
+    with pytest.raises(BucketProblem, match="write"):
+        put(storage, tmp_path / "draft", 0, 1, **files)
+    bucket.heal()
+    bucket.requests.clear()
+    assert put(storage, tmp_path / "draft", 0, 1) == [True, 3]
+    puts = [path.rpartition("/")[2] for method, path in bucket.requests if method == "PUT"]
+    assert puts == ["b", ".det-files-0.json", METADATA_FILE]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("weights", b"whose", "weights (its checksum is another)"),
+        ("weights", b"who", "weights (3 of 5 bytes)"),
+        ("code/a.py", None, "code/a.py (it is not there)"),
+    ],
+)
+def test_what_is_damaged_is_named(
+    bucket: BucketServer, storage: BucketStorage, name: str, content: bytes | None, why: str
+) -> None:
+    store(storage, "one")
+    bucket.replace(f"team/one/{name}", content)
+    with pytest.raises(BucketProblem, match="is damaged") as caught, storage.reading("one"):
+        pass
+    assert str(caught.value) == f"checkpoint {storage.location}/one is damaged: {why}"
+    with storage.reading("one", "code/deep/b.py".__eq__) as folder:  # others can be read
+        assert (folder / "code/deep/b.py").read_text() == "b = 2"
+
+
+def test_an_answer_that_is_cut_off_is_no_file(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    store(storage, "one")
+    bucket.change = lambda method, path, content: (
+        content[:-2] if method == "GET" and path.endswith("/weights") else content
+    )
+    with pytest.raises(BucketProblem) as caught, storage.reading("one"):
+        pass
+    assert caught.value.kind == "away"
+
+
+def test_upload_goes_on_after_its_process_was_killed_and_leaves_no_parts(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    killed = threading.Event()
+
+    def kill(method: str, path: str) -> None:
+        if "partNumber=2" in path and not killed.is_set():
+            killed.set()
+            assert transfers.pid is not None
+            os.kill(transfers.pid, signal.SIGKILL)
+            time.sleep(0.1)
+
+    bucket.fail = kill
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "weights").write_bytes(os.urandom(20 << 20))
+    put(storage, draft, 0, 1, metadata__json='{"uuid": "one"}')
+    assert killed.is_set()
+    assert bucket.num_uploads() == 0
+    with storage.reading("one") as folder:
+        assert (folder / "weights").read_bytes() == (draft / "weights").read_bytes()
+
+
+def test_whichever_request_kills_its_process_the_checkpoint_is_there_once_and_whole(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    draft = tmp_path / "draft"
+    files = {"a": "1", "b": "22", "metadata__json": '{"uuid": "one"}'}
+    put(storage, draft, 0, 1, **files)
+    num_requests = len(bucket.requests)
+    whole = bucket.objects()
+    for number in range(num_requests):
+        bucket.clear()
+        left = [number]
+
+        def kill(method: str, path: str, left: list[int] = left) -> None:
+            if left[0] == 0 and transfers.pid is not None:
+                os.kill(transfers.pid, signal.SIGKILL)
+            left[0] -= 1
+
+        bucket.fail = kill
+        put(storage, draft, 0, 1)
+        assert bucket.objects() == whole, number
+    assert num_requests == 7
+
+
+def test_a_deletion_that_was_broken_off_is_completed(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    store(storage, "one")
+    bucket.fail = lambda method, path: (
+        DENIED
+        if method == "POST" and not any(name.endswith(METADATA_FILE) for name in bucket.objects())
+        else None
+    )
+    with pytest.raises(BucketProblem, match="delete"):
+        storage.delete("one")
+    assert storage.files("one") == {}
+    assert len(bucket.objects()) == 4
+    bucket.heal()
+    storage.delete("one")
+    assert bucket.objects() == {}
+
+
+def test_a_draft_on_a_full_disk_says_so(storage: BucketStorage, tmp_path: Path) -> None:
+    store(storage, "one")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "weights").mkdir()
+    with pytest.raises(IsADirectoryError):
+        storage.download("one", tmp_path / "there")
+
+
+def test_process_ends_when_nothing_is_asked_and_another_one_starts(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    storage.check_writable()
+    former = transfers.pid
+    transfers.close()
+    assert transfers.pid is None
+    storage.check_writable()
+    assert transfers.pid not in (None, former)
+
+
+def test_process_that_cannot_start_is_given_up(
+    bucket: BucketServer, storage: BucketStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    transfers.close()
+    with pytest.raises(
+        BucketProblem, match=r"has ended 3 times, the last time with 1; see whethe"
+    ):
+        storage.check_writable()
+
+
+def test_without_keys_it_is_said_where_they_are_looked_for(
+    bucket: BucketServer, storage: BucketStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9/169.254.169.254")
+    transfers.close()
+    with pytest.raises(BucketProblem, match="no keys for it were found; set AWS_ACCESS_KEY_ID"):
+        storage.check_writable()
+    transfers.close()
+
+
+def test_keys_of_a_profile_are_read_from_the_files_of_aws(
+    bucket: BucketServer, storage: BucketStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in KEYS:
+        monkeypatch.delenv(name)
+    credentials = tmp_path / "credentials"
+    credentials.write_text("[team]\naws_access_key_id = AKIA1\naws_secret_access_key = s\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
+    monkeypatch.setenv("AWS_PROFILE", "team")
+    transfers.close()
+    store(storage, "one")
+    assert len(storage.files("one")) == 4
+    transfers.close()
+
+
+def test_google_and_azure_have_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "AccountName=acme;AccountKey=a2V5;EndpointSuffix=core.windows.net"
+    url = parse_bucket_url("azure://acme.blob.core.windows.net/models")
+    assert azure_config(url, {"AZURE_STORAGE_CONNECTION_STRING": key}) == {
+        "account_name": "acme", "account_key": "a2V5",
+        "endpoint": "https://acme.blob.core.windows.net",
+    }  # fmt: skip
+    other = {"AZURE_STORAGE_CONNECTION_STRING": key.replace("acme", "another")}
+    assert "account_key" not in azure_config(url, other)
+    google = open_bucket("gs://models/team")
+    assert (type(google).__name__, google.prefix) == ("GCSStore", "team")
+    azure = open_bucket("azure://acme.blob.core.windows.net/models/team")
+    assert (type(azure).__name__, azure.prefix) == ("AzureStore", "team")
+    assert azure.config["endpoint"] == "https://acme.blob.core.windows.net"
+
+
+def test_region_of_a_bucket_is_asked_of_the_server(bucket: BucketServer) -> None:
+    assert ask_region(f"{bucket.url}/models") == "us-east-1"
+    assert ask_region("http://127.0.0.1:9/models") == ""
+
+
+def test_signature_is_that_of_the_example_in_the_documentation() -> None:
+    """From "Authenticating Requests: Using the Authorization Header", GET Bucket Lifecycle."""
+    keys = Keys(
+        "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "", "us-east-1"
+    )
+    at = datetime(2013, 5, 24, tzinfo=UTC)
+    headers = signed("GET", "https://examplebucket.s3.amazonaws.com/", "lifecycle=", keys, at)
+    assert headers["Authorization"].endswith(
+        "Signature=fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"
+    )
+
+
+def test_an_object_that_is_gone_is_not_waited_for(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    store(storage, "one")
+    gone = error("NoSuchKey", "404 Not Found")
+    bucket.fail = lambda method, path: gone if path.endswith("/weights") else None
+    with pytest.raises(BucketProblem, match=r"an object to read is not there") as caught:
+        storage.download("one", tmp_path)
+    assert caught.value.kind == "absent"
