@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import SUPPRESS
 from dataclasses import replace
+from functools import cache
 
 from det_jupyter.front.verbs.arguments import (
     CONFIG,
@@ -227,6 +228,7 @@ Exit status: 0 well, 1 refused or failed, 2 wrong usage, 130 interrupted.""",
 )
 
 
+@cache
 def shell_parser() -> LineParser:
     """Return the parser of `det`."""
     return make_parser(SHELL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import cache
 from typing import Any
 
 from det_jupyter.contract.values.reader import NOTEBOOK
@@ -193,6 +194,7 @@ def cell_parser() -> LineParser:
     return parser
 
 
+@cache
 def line_parser() -> LineParser:
     """Return the parser of `%det_experiment`."""
     parser = make_parser(EXPERIMENT, MagicParser)
@@ -200,6 +202,7 @@ def line_parser() -> LineParser:
     return parser
 
 
+@cache
 def det_parser() -> LineParser:
     """Return the parser of `%det`."""
     return make_parser(DET, MagicParser)
