@@ -206,14 +206,12 @@ def tests_of(part: str) -> list[str]:
     return [*places, *_TESTS_ELSEWHERE.get(part, "").split(), _EXAMPLES]
 
 
-def mutants_of(paths: Sequence[Path]) -> list[Mutant]:
-    """Return all possible mutants of some modules."""
-    return [
-        Mutant(path, (str(path.absolute()), _first_line(function)), number)
-        for path in paths
-        for function in _functions(ast.parse(path.read_text()))
-        for number, _ in enumerate(_faults(function))
-    ]
+def mutants_of(paths: Sequence[Path]) -> Iterator[Mutant]:
+    """Give all possible mutants of some modules."""
+    for path in paths:
+        for function in _functions(ast.parse(path.read_text())):
+            for number, _ in enumerate(_faults(function)):
+                yield Mutant(path, (str(path.absolute()), _first_line(function)), number)
 
 
 Put = Callable[[ast.AST], None]
