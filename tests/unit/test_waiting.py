@@ -41,7 +41,7 @@ COMPUTES = """
 import os, sys, time
 if sys.argv[1] == "elsewhere" and os.fork():
     sys.exit()  # what goes on has another parent
-ends = time.monotonic() + 5 * float(sys.argv[2])
+ends = time.monotonic() + 2 * float(sys.argv[2])
 while time.monotonic() < ends: pass
 open("done", "w").close()
 time.sleep(600)
@@ -107,10 +107,13 @@ def test_what_waits_without_a_limit_is_ended_by_the_timer_of_its_test(tmp_path: 
         "waiting.Stillness.__init__.__defaults__ = 0.4, 0.2\n"
         "pytest_timeout_set_timer = lambda item, settings: waiting.set_timer(item, settings)\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "timeout=100", str(tmp_path)]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_timeout", "-o", "timeout=100"]
     run = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(paths_of_tests())},
-        capture_output=True, text=True,
+        [*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True,
+        env={
+            **os.environ, "PYTHONPATH": str(paths_of_tests()),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
     )  # fmt: skip
     assert "3 failed" in run.stdout, run.stdout + run.stderr
     assert run.stdout.count("nothing has moved for") >= 2
