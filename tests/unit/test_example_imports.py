@@ -6,7 +6,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def test_an_example_imports_what_the_install_that_it_names_brings(file: Path) ->
     named = re.search(r"pip install 'det-jupyter\[([\w,-]+)\]'", head)
     extras = named[1].split(",") if named else ["test"] if file.name in DEV_TOOLS else []
     brought = closure(extras)
-    homes = metadata.packages_distributions()
+    homes = homes_of_modules()
     own = {path.stem for path in file.parent.glob("*.py")} | {"examples", "det_jupyter"}
     needed = set(imports(ast.parse(code))) - sys.stdlib_module_names - own
     for module in needed:
@@ -38,6 +39,11 @@ def test_an_example_imports_what_the_install_that_it_names_brings(file: Path) ->
         if not brought & {canonicalize_name(home) for home in homes[module]}
     }
     assert lacking == set(), f"{file.name} names the extras {extras}"
+
+
+@cache
+def homes_of_modules() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
 
 
 def read(file: Path) -> tuple[str, str]:
@@ -78,6 +84,7 @@ def closure(extras: Iterable[str]) -> set[str]:
     return {name for name, _ in found}
 
 
+@cache
 def requirements(name: str, extra: str) -> list[Requirement]:
     if name == OURS:
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
