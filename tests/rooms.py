@@ -7,6 +7,7 @@ of `det_jupyter/`; a room is a folder in a part, named by dots (`machine.core`).
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,11 @@ _BEGIN, _END = "<!-- drawn by `python -m tests.rooms` -->\n", "<!-- end of the d
 @cache
 def modules() -> tuple[Path, ...]:
     return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+def modules_with(text: re.Pattern[str]) -> Iterator[Path]:
+    """Yield the modules in which this is found: those that are worth to be parsed for it."""
+    return (path for path in modules() if text.search(path.read_text(encoding="utf-8")))
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +13,12 @@ from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import UsageError
 from det_jupyter.front.cli.shell_table import shell_parser
 from det_jupyter.front.verbs.grammar import HelpShown, parse
+from tests.rooms import modules_with
 from tests.unit import test_pages
 from tests.unit.front.verbs.test_answers import FILE
 
-SOURCES = [*(Path(__file__).parents[4] / "det_jupyter").rglob("*.py")]
+# A line to type begins, maybe in the text that follows.
+_BEGIN = re.compile(r"`!?(?:%{0,2}det|\{)|`[\"']\s")
 _LINE = re.compile(r"`!?(%{0,2}det(?:_experiment)? [^`\n]+)`")
 
 
@@ -61,13 +63,16 @@ def problem_of(line: str) -> str:
 
 @pytest.mark.parametrize(
     ("files", "texts_of"),
-    [(SOURCES, messages), ([FILE], lambda text: iter([text]))],
+    [
+        (lambda: modules_with(_BEGIN), messages),
+        (lambda: [FILE], lambda text: iter([text])),
+    ],
     ids=["code", "answers"],
 )
 def test_lines_to_type_are_lines_of_the_command(
-    files: list[Path], texts_of: Callable[[str], Iterator[str]]
+    files: Callable[[], Iterable[Path]], texts_of: Callable[[str], Iterator[str]]
 ) -> None:
-    sources = [path.read_text(encoding="utf-8") for path in files]
+    sources = [path.read_text(encoding="utf-8") for path in files()]
     lines = {line for source in sources for text in texts_of(source) for line in lines_in(text)}
     assert len(lines) > 3
     assert [problem for line in sorted(lines) if (problem := problem_of(line))] == []
