@@ -10,12 +10,12 @@ from tests.benchmarks.scheduler_worlds import POLICIES
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_all_trials_end_and_fewer_are_preempted_than_come(policy: str) -> None:
-    replay = Replay(POLICIES[policy], make_trace(600, seed=3, load=1.5))
+    replay = Replay(POLICIES[policy], make_trace(300, seed=3, load=2.5))
     result = replay.run()
     assert replay.pool.num_waiting == 0
     assert not replay.pool.running
     if "preemption" in policy:
-        assert 0 < result["preemptions"] < 600
+        assert 0 < result["preemptions"] < 300
     else:
         assert result["preemptions"] == 0
 
