@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.training import interruptions
 from det_jupyter.pytorch.training.interruptions import Interruption, write_place
 from tests.problems import said
 
@@ -46,9 +47,9 @@ def test_agent_of_a_run_is_written_only_where_resuming_is_verified(
 
 
 def test_a_kill_ends_the_process_at_once() -> None:
-    script = (
-        "from det_jupyter.pytorch.training.interruptions import Interruption\n"
-        "try:\n    Interruption('kill', 3).carry_out(is_chief=True)\n"
+    script = (  # the file alone: its package loads torch
+        f"import runpy\nnames = runpy.run_path({interruptions.__file__!r})\n"
+        "try:\n    names['Interruption']('kill', 3).carry_out(is_chief=True)\n"
         "finally:\n    print('still there')\n"
     )
     done = subprocess.run(
