@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
 
-import type { IRow } from '../src/model/state.js';
 import {
   layoutParallel,
   nearestLine,
@@ -8,22 +7,10 @@ import {
   type IParallelAxis
 } from '../src/search/parallel.js';
 import { layoutSteps } from '../src/search/progresspicture.js';
-import { layoutRungs, nearestDot, nextDot, trialDots, type IDot } from '../src/search/rungs.js';
-import { row, search } from './samples.js';
+import { layoutRungs, nearestDot, nextDot, type IDot } from '../src/search/rungs.js';
+import { axis, row, search } from './samples.js';
 
 const SIZE = { width: 600, height: 240 };
-
-describe('dots of a trial', () => {
-  it('are at each rung it has reached, and where it trains to', () => {
-    const one = row({ rungs: [0.5, null], aim: 2, latest: 0.6 });
-    const marked: IRow = { ...one, marks: ['promoted', 'promoted', 'running'] };
-    expect(trialDots(marked)).toEqual([
-      { rung: 0, mark: 'promoted', value: 0.5 },
-      { rung: 1, mark: 'promoted', value: null },
-      { rung: 2, mark: 'running', value: 0.6 }
-    ]);
-  });
-});
 
 describe('rungs', () => {
   const rows = [
@@ -52,7 +39,7 @@ describe('rungs', () => {
   it('have what is better higher up', () => {
     expect(at(1, 1).y).toBeLessThan(at(1, 0).y);
     expect(at(1, 0).y).toBeLessThan(at(2, 0).y);
-    const loss = layoutRungs(search(rows, { smaller_is_better: true }), SIZE);
+    const loss = layoutRungs(search(rows, { rung_axis: axis({ start: 1, end: 0 }) }), SIZE);
     const [first, second] = loss.dots.filter(dot => dot.row.id === 1);
     expect(first?.y).toBeLessThan(second?.y as number);
   });
@@ -61,16 +48,6 @@ describe('rungs', () => {
     expect(at(3, 0).y).toBe(layout.stripY);
     expect(layout.stripY).toBeGreaterThan(at(2, 0).y);
     expect(layoutRungs(search(rows.slice(0, 2)), SIZE).stripY).toBeNull();
-  });
-
-  it('of several brackets have a gap between them', () => {
-    const { brackets } = search([]);
-    const two = layoutRungs(search(rows, { brackets: [...brackets, ...brackets] }), SIZE);
-    const lefts = two.columns.map(one => one.left);
-    expect(two.columns).toHaveLength(4);
-    expect((lefts[2] as number) - (lefts[1] as number)).toBeGreaterThan(
-      (lefts[1] as number) - (lefts[0] as number)
-    );
   });
 
   it('have smaller marks where there are many', () => {
@@ -108,7 +85,7 @@ describe('parallel coordinates', () => {
   const layout = layoutParallel(search(rows), SIZE.width, SIZE.height);
 
   it('have an axis for each hyperparameter, and the metric last', () => {
-    expect(layout.axes.map(one => [one.name, one.x])).toEqual([
+    expect(layout.axes.map(one => [one.axis.name, one.x])).toEqual([
       ['lr', 40],
       ['optimizer.name', 300],
       ['accuracy', 560]
@@ -126,7 +103,7 @@ describe('parallel coordinates', () => {
   it('have the better metric higher up', () => {
     const [first, second] = layout.lines;
     expect(first?.ys[2]).toBeLessThan(second?.ys[2] as number);
-    const loss = layoutParallel(search(rows, { smaller_is_better: true }), 600, 240);
+    const loss = layoutParallel(search(rows, { best_axis: axis({ start: 1, end: 0 }) }), 600, 240);
     expect(loss.lines[0]?.ys[2]).toBeGreaterThan(loss.lines[1]?.ys[2] as number);
   });
 
@@ -134,9 +111,8 @@ describe('parallel coordinates', () => {
     const [low, high] = toRange(layout.axes[0] as IParallelAxis, layout.bottom, layout.top, layout);
     expect(low).toBeCloseTo(1e-4, 12);
     expect(high).toBeCloseTo(0.1, 12);
-    const flipped = { ...(layout.axes[2] as IParallelAxis), isFlipped: true };
-    const range = toRange(flipped, layout.top, layout.bottom, layout);
-    expect(range[0]).toBeLessThan(range[1]);
+    const turned = { axis: axis({ start: 1, end: 0 }), x: 0 };
+    expect(toRange(turned, layout.top, layout.bottom, layout)).toEqual([0, 1]);
   });
 
   it('find the line under the pointer', () => {
@@ -160,7 +136,13 @@ describe('best so far', () => {
     expect(endX).toBe(588);
   });
 
-  it('has axes before there is a value', () => {
+  it('has larger values higher up, also of a loss', () => {
+    const progress_axis = axis({ start: 1, end: 0 });
+    const { points } = layoutSteps(search([], { improvements, progress_axis }), 120, 600, 240);
+    expect(points[0]?.y).toBeGreaterThan(points[1]?.y as number);
+  });
+
+  it('has times before there is a value', () => {
     const { points, xTicks } = layoutSteps(search([]), 0, 600, 240);
     expect(points).toEqual([]);
     expect(xTicks.map(tick => tick.label)).toEqual(['0', '1 s']);

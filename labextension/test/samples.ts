@@ -1,4 +1,12 @@
-import type { IChart, IRow, ISearch, ISeries, ITrial, IViewState } from '../src/model/state.js';
+import type {
+  IAxis,
+  IChart,
+  IRow,
+  ISearch,
+  ISeries,
+  ITrial,
+  IViewState
+} from '../src/model/state.js';
 
 export function series(changes: Partial<ISeries> = {}): ISeries {
   return {
@@ -122,6 +130,20 @@ export function row(changes: Partial<IRow> = {}): IRow {
   };
 }
 
+export function axis(changes: Partial<IAxis> = {}): IAxis {
+  return {
+    name: 'accuracy',
+    scale: 'linear',
+    is_whole: false,
+    start: 0,
+    end: 1,
+    labels: [],
+    ticks: [0, 0.5, 1],
+    tick_labels: ['0', '0.5', '1'],
+    ...changes
+  };
+}
+
 /** Accuracy, on rungs of 1 and 4 epochs, by a learning rate and an optimizer. */
 export function search(rows: IRow[], changes: Partial<ISearch> = {}): ISearch {
   return {
@@ -132,26 +154,29 @@ export function search(rows: IRow[], changes: Partial<ISearch> = {}): ISearch {
     divisor: 4,
     counts: { done: 1, running: 2, resting: 3, waiting: 0, failed: 0, canceled: 0 },
     axes: [
-      { name: 'lr', scale: 'log', is_whole: false, low: 1e-4, high: 0.1, labels: [] },
-      {
-        name: 'optimizer.name',
-        scale: 'category',
-        is_whole: true,
-        low: 0,
-        high: 1,
-        labels: ['sgd', 'adam']
-      }
+      axis({
+        ...{ name: 'lr', scale: 'log', start: 1e-4, end: 0.1 },
+        ...{ ticks: [1e-4, 1e-3, 0.01, 0.1], tick_labels: ['1e-4', '0.001', '0.01', '0.1'] }
+      }),
+      axis({
+        ...{ name: 'optimizer.name', scale: 'category', is_whole: true, start: -0.5, end: 1.5 },
+        ...{ labels: ['sgd', 'adam'], ticks: [0, 1], tick_labels: ['sgd', 'adam'] }
+      })
     ],
+    best_axis: axis(),
+    rung_axis: axis(),
+    progress_axis: axis(),
     brackets: [
       {
         rungs: [
-          { label: '1 epoch', short_label: '1', num_results: 3, num_promoted: 1 },
-          { label: '4 epochs', short_label: '4', num_results: 1, num_promoted: 0 }
+          { label: '1 epoch', short_label: '1', left: 0, num_results: 3, num_promoted: 1 },
+          { label: '4 epochs', short_label: '4', left: 0.5, num_results: 1, num_promoted: 0 }
         ],
         num_created: 3,
         max_trials: 16
       }
     ],
+    rung_width: 0.5,
     rows,
     metrics: [],
     importance: null,

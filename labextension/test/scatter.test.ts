@@ -15,7 +15,7 @@ import { ScatterPicture } from '../src/search/scatterpicture.js';
 import { Settings } from '../src/model/viewsettings.js';
 import type { IAxis } from '../src/model/state.js';
 import { english } from '../src/model/trans.js';
-import { row, search } from './samples.js';
+import { axis, row, search } from './samples.js';
 
 const rows = [
   row({ id: 1, best: 0.9, values: [1e-4, 0], metrics: [10] }),
@@ -23,12 +23,15 @@ const rows = [
   row({ id: 3, best: null, values: [1e-2, 1], metrics: [null] }),
   row({ id: 4, best: 0.7, values: [null, 1], metrics: [1] })
 ];
-const data = search(rows, { metrics: ['loss'] });
+const data = search(rows, {
+  best_axis: axis({ start: 1, end: 0 }),
+  metrics: [axis({ name: 'loss', start: -2, end: 11 })]
+});
 
 function layout(metric = 'accuracy', axis = 0, isLogY = false): IScatterLayout {
   return layoutScatter(data, {
     axis: data.axes[axis] as IAxis,
-    metric,
+    metric: scatterMetric(data, metric),
     isLogY,
     width: 500,
     height: 200
@@ -52,13 +55,15 @@ describe('a scatter', () => {
   });
 
   it('leaves out what a logarithmic axis has no place for', () => {
-    expect(layout('loss', 1, true).dots.map(dot => dot.row.id)).toEqual([1, 4]);
+    const { dots, yTicks } = layout('loss', 1, true);
+    expect(dots.map(dot => dot.row.id)).toEqual([1, 4]);
+    expect(yTicks.map(tick => tick.label)).toEqual(['1', '2', '5', '10']);
   });
 
   it('falls back to the first hyperparameter and the metric of the search', () => {
     expect(scatterAxis(data, 'gone')?.name).toBe('lr');
-    expect(scatterMetric(data, 'gone')).toBe('accuracy');
-    expect(scatterMetric(data, 'loss')).toBe('loss');
+    expect(scatterMetric(data, 'gone').name).toBe('accuracy');
+    expect(scatterMetric(data, 'loss').name).toBe('loss');
   });
 
   it('is read by pointer and by keys', () => {

@@ -30,8 +30,7 @@ const VERDICT: IVerdict = {
   network: 'exchanges take 4 ms of 10 ms a batch; b sends 1 MB over eth0',
   shares: [
     { kind: 'compute', word: 'compute', share: 0.6 },
-    { kind: 'straggler', word: 'waiting for a slow rank', share: 0.398 },
-    { kind: 'residual', word: 'the rest', share: 0.002 }
+    { kind: 'straggler', word: 'waiting for a slow rank', share: 0.398 }
   ],
   at: 1000,
   batches: 100

@@ -1,23 +1,21 @@
-"""Draws the rungs of a search as SVG: a column for each, with a mark for each trial at it.
+"""Paints the rungs of a search as SVG: a column for each, with a mark for each trial at it.
 
-`labextension/src/search/rungs.ts` draws the same in the live view.
+`labextension/src/search/rungspicture.ts` paints the same columns and axis in the live view.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.contract.values.text import count, printable
-from det_jupyter.view.forms.svg import COLORS, as_image, label, padded, share_of, tick_text, ticks
-from det_jupyter.view.model.search_state import Row, Search
+from det_jupyter.view.forms.svg import COLORS, as_image, label, labels
+from det_jupyter.view.making.axes import place_on
+from det_jupyter.view.making.rungs import across, trial_dots
+from det_jupyter.view.model.search_state import Row, Rung, Search
 from det_jupyter.view.model.status_looks import MARKS, Mark, Tone
 
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18
-_GAP = 16  # between brackets
-_GOLDEN = 0.618034  # spreads consecutive ids over a column
 _COLORS: dict[Tone, str] = {
     "brand": COLORS[0],
     "good": COLORS[2],
@@ -27,57 +25,23 @@ _COLORS: dict[Tone, str] = {
 }
 
 
-def trial_dots(row: Row) -> Iterator[tuple[int, Mark, float | None]]:
-    """Yield rung, mark and metric of each of a trial's marks.
-
-    The metric beyond the rungs it has reached is the latest one.
-    """
-    for place, mark in enumerate(row["marks"]):
-        if place < len(row["rungs"]):
-            yield place, mark, row["rungs"][place]
-        else:
-            yield row["aim"], mark, row["latest"]
-
-
-def worth_drawing(values: Sequence[float], *, smaller_is_better: bool) -> tuple[float, float]:
-    """Return the range to draw: without values far worse than most, which are drawn at its end.
-
-    Otherwise one diverged trial would compress all others into a line.
-    """
-    low, high = min(values), max(values)
-    ordered = sorted(values)
-    first, third = (ordered[round(share * (len(ordered) - 1))] for share in (0.25, 0.75))
-    reach = 4 * (third - first)
-    if reach > 0 and smaller_is_better:
-        high = min(high, third + reach)
-    elif reach > 0:
-        low = max(low, first - reach)
-    return padded(low, high)
-
-
 def svg_rungs(search: Search) -> str:
     """Return the picture; empty if the search has no rungs."""
     if not search["brackets"]:
         return ""
-    marks = [
-        (row, rung, mark, metric)
-        for row in search["rows"]
-        if row["bracket"] is not None
-        for rung, mark, metric in trial_dots(row)
-    ]
-    finite = [metric for *_, metric in marks if metric is not None]
-    frame = _Frame.of(search, finite, has_strip=len(finite) < len(marks))
+    dots = [(row, *dot) for row in search["rows"] for dot in trial_dots(row)]
+    frame = _Frame(search=search, has_strip=any(metric is None for *_, metric in dots))
     paths: dict[Mark, list[str]] = {}
-    for row, rung, mark, metric in marks:
+    for row, rung, mark, metric in dots:
         x, y = frame.x(row, rung), frame.y(metric)
         paths.setdefault(mark, []).append(f"M{x:.1f} {y:.1f}{MARKS[mark]['path']}")
-    body = frame.axes(search) + "".join(_path(mark, "".join(d)) for mark, d in paths.items())
+    body = frame.axes() + "".join(_path(mark, "".join(d)) for mark, d in paths.items())
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{body}</svg>'
 
 
 def rung_legend(search: Search) -> str:
     """Return the legend of the marks that the picture contains, as HTML."""
-    used = {mark for row in search["rows"] if row["bracket"] is not None for mark in row["marks"]}
+    used = {mark for row in search["rows"] for mark in row["marks"]}
     return "".join(_key(mark) for mark in MARKS if mark in used)
 
 
@@ -85,60 +49,46 @@ def rung_legend(search: Search) -> str:
 class _Frame:
     """Maps rungs and metrics to coordinates of the picture; better is higher."""
 
-    low: float
-    high: float
-    smaller_is_better: bool
+    search: Search
     has_strip: bool  # at the bottom, for trials without a metric
-    lefts: list[float]  # left edge of each bracket
-    width: float  # width of a column
 
-    @classmethod
-    def of(cls, search: Search, finite: Sequence[float], *, has_strip: bool) -> _Frame:
-        sizes = [len(bracket["rungs"]) for bracket in search["brackets"]]
-        width = (_WIDTH - _LEFT - _GAP * (len(sizes) - 1)) / max(1, sum(sizes))
-        lefts = [_LEFT + sum(sizes[:i]) * width + i * _GAP for i in range(len(sizes))]
-        smaller = search["smaller_is_better"]
-        low, high = worth_drawing(finite, smaller_is_better=smaller) if finite else (0.0, 1.0)
-        return cls(
-            low=low,
-            high=high,
-            smaller_is_better=smaller,
-            has_strip=has_strip,
-            lefts=lefts,
-            width=width,
-        )
+    def left(self, rung: Rung) -> float:
+        """The left edge of a column."""
+        return _LEFT + (_WIDTH - _LEFT) * rung["left"]
+
+    @property
+    def width(self) -> float:
+        """The width of a column."""
+        return (_WIDTH - _LEFT) * self.search["rung_width"]
 
     def x(self, row: Row, rung: int) -> float:
-        spread = math.modf(row["id"] * _GOLDEN)[0]
-        return self.lefts[row["bracket"] or 0] + self.width * (rung + 0.12 + 0.76 * spread)
+        column = self.search["brackets"][row["bracket"] or 0]["rungs"][rung]
+        return self.left(column) + self.width * across(row["id"])
 
     def y(self, metric: float | None) -> float:
-        bottom = _HEIGHT - _BOTTOM - (_STRIP if self.has_strip else 0)
         if metric is None:
             return _HEIGHT - _STRIP / 2
-        share = share_of(metric, self.low, self.high)
-        return _TOP + (bottom - _TOP) * (share if self.smaller_is_better else 1 - share)
+        bottom = _HEIGHT - _BOTTOM - (_STRIP if self.has_strip else 0)
+        return _TOP + (bottom - _TOP) * (1 - place_on(self.search["rung_axis"], metric))
 
-    def axes(self, search: Search) -> str:
+    def axes(self) -> str:
         parts = [
-            label(self.lefts[0] - 5, self.y(tick) + 3, "end", tick_text(tick))
-            for tick in ticks(self.low, self.high)
-            if self.low <= tick <= self.high
+            label(_LEFT - 5, self.y(value) + 3, "end", text)
+            for value, text in labels(self.search["rung_axis"])
         ]
         if self.has_strip:
-            parts.append(label(self.lefts[0] - 5, self.y(None) + 3, "end", "none"))
-        for left, bracket in zip(self.lefts, search["brackets"], strict=True):
-            for place, rung in enumerate(bracket["rungs"]):
-                x = left + place * self.width
-                name = rung["label"] if self.width > 60 else rung["short_label"]
-                facts = f"{rung['num_results']} → {rung['num_promoted']}"
-                middle = x + self.width / 2
-                parts.append(
-                    f'<path d="M{x:.1f} {_TOP - 6}V{_HEIGHT - 4}" stroke="currentColor" '
-                    'stroke-opacity=".25" stroke-dasharray="2 3"/>'
-                    + label(middle, 10, "middle", printable(name))
-                    + label(middle, 22, "middle", facts)
-                )
+            parts.append(label(_LEFT - 5, self.y(None) + 3, "end", "none"))
+        for rung in (rung for bracket in self.search["brackets"] for rung in bracket["rungs"]):
+            x = self.left(rung)
+            name = rung["label"] if self.width > 60 else rung["short_label"]
+            facts = f"{rung['num_results']} → {rung['num_promoted']}"
+            middle = x + self.width / 2
+            parts.append(
+                f'<path d="M{x:.1f} {_TOP - 6}V{_HEIGHT - 4}" stroke="currentColor" '
+                'stroke-opacity=".25" stroke-dasharray="2 3"/>'
+                + label(middle, 10, "middle", printable(name))
+                + label(middle, 22, "middle", facts)
+            )
         return "".join(parts)
 
 

@@ -7,14 +7,15 @@ images are not.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from urllib.parse import quote
 
 from det_jupyter.contract.messages.curves import landmarks
-from det_jupyter.contract.values.text import number, printable
+from det_jupyter.contract.values.text import printable
+from det_jupyter.view.making.axes import number_axis, padded, place_on
+from det_jupyter.view.model.search_state import Axis
 from det_jupyter.view.model.trial_state import Chart, Series
 
 MAX_POINTS = 300
@@ -29,7 +30,6 @@ _SAFE = (
 )
 _CHARACTER = 5.2  # width of a digit in the axis font
 _DENSE = 40  # most dots of a curve: more would run into each other
-_HUGE = 8e307  # of larger values, differences overflow
 
 Point = tuple[float, float]
 
@@ -58,8 +58,10 @@ def svg_chart(chart: Chart, last_step: int) -> str:
     finite = [v for one in chart["series"] for v in one["values"] if v is not None]
     if not finite:
         return ""
-    low, high = padded(min(finite), max(finite))
-    frame = _Frame(last_step=max(1, last_step), low=low, high=high)
+    frame = _Frame(
+        steps=number_axis("step", 0, max(1, last_step), is_whole=True),
+        values=number_axis(chart["title"], *padded(min(finite), max(finite))),
+    )
     body = [frame.axes()]
     for one in chart["series"]:
         places = landmarks(one["values"], MAX_POINTS)
@@ -67,74 +69,44 @@ def svg_chart(chart: Chart, last_step: int) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(body)}</svg>'
 
 
-def padded(low: float, high: float) -> tuple[float, float]:
-    """Return the range with a margin on both sides, also if its width is 0."""
-    pad = (high / 2 - low / 2) * 0.1 or abs(high) * 0.1 or 1.0
-    return max(low - pad, -_HUGE), min(high + pad, _HUGE)
-
-
-def share_of(value: float, low: float, high: float) -> float:
-    """Return the position of a value in a range, from 0 to 1; 0.5 if the range's width is 0."""
-    half = high / 2 - low / 2  # halved so that huge differences do not overflow
-    return min(1.0, max(0.0, (value / 2 - low / 2) / half)) if half > 0 else 0.5
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
     """Maps steps and values to coordinates of the picture."""
 
-    last_step: int
-    low: float
-    high: float
+    steps: Axis
+    values: Axis
 
     @property
     def left(self) -> float:
         """The left edge of the plot, after the longest label of the axis."""
-        longest = max((len(tick_text(tick)) for tick in ticks(self.low, self.high)), default=0)
-        return 9 + _CHARACTER * longest
+        return 9 + _CHARACTER * max(map(len, self.values["tick_labels"]))
 
     def x(self, step: float) -> float:
-        return self.left + (_WIDTH - self.left - _RIGHT) * step / self.last_step
+        return self.left + (_WIDTH - self.left - _RIGHT) * place_on(self.steps, step)
 
     def y(self, value: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - share_of(value, self.low, self.high))
+        return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - place_on(self.values, value))
 
     def point(self, step: float, value: float | None) -> Point | None:
         return None if value is None else (self.x(step), self.y(value))
 
     def axes(self) -> str:
         parts = []
-        for value in ticks(self.low, self.high):
+        for value, text in labels(self.values):
             y = self.y(value)
             parts.append(
                 f'<line x1="{self.left:.1f}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
                 'stroke="currentColor" stroke-opacity=".18"/>'
-                + label(self.left - 5, y + 3, "end", tick_text(value))
+                + label(self.left - 5, y + 3, "end", text)
             )
-        for step in ticks(0.0, self.last_step):
-            if step.is_integer():
-                parts.append(label(self.x(step), _HEIGHT - 4, "middle", tick_text(step)))
+        for step, text in labels(self.steps):
+            parts.append(label(self.x(step), _HEIGHT - 4, "middle", text))
         return "".join(parts)
 
 
-def ticks(low: float, high: float, *, is_whole: bool = False) -> list[float]:
-    """Return a few round numbers in the range; none if the range is too narrow for floats.
-
-    Args:
-        is_whole: Whether the values are integers.
-    """
-    rough = max(high / 4 - low / 4, 1.0 if is_whole and low < high else 0.0)
-    if not rough > 1e-300:
-        return []
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough)
-    first, last = math.ceil(low / step), math.floor(high / step)
-    return [tick * step for tick in range(first, last + 1)]
-
-
-def tick_text(value: float) -> str:
-    size = abs(value)
-    return f"{value:.6g}" if size == 0 or 1e-4 <= size < 1e6 else number(value)
+def labels(axis: Axis) -> Iterable[tuple[float, str]]:
+    """Return the values that have a label beside the axis, with it."""
+    return zip(axis["ticks"], axis["tick_labels"], strict=True)
 
 
 def label(x: float, y: float, anchor: str, text: str) -> str:

@@ -27,7 +27,6 @@ _LOOKS: dict[VerdictKind, tuple[str, str]] = {
     "residual": (_GREY, "M0 3H6M3 0V6"),
 }
 _SIGNS: dict[VerdictKind, str] = {"healthy": "✔", "unknown": "…", "compute": "▶", "memory": "▲"}
-_MIN_SHARE = 0.005  # smaller shares are not shown
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
@@ -45,7 +44,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def shares_text(shares: Sequence[TimeShare]) -> str:
     """Return the shares of the time as one line, the largest first."""
-    ordered = sorted(_visible(shares), key=lambda one: -one["share"])
+    ordered = sorted(shares, key=lambda one: -one["share"])
     return ", ".join(f"{one['word']} {_percent(one['share'])}" for one in ordered)
 
 
@@ -53,7 +52,7 @@ def verdict_html(verdict: Verdict) -> str:
     """Return a verdict as HTML, with its details folded."""
     sign = _SIGNS.get(verdict["kind"], "◆")
     bar = svg_shares(verdict["shares"])
-    rows = [[escaped(one["word"]), _percent(one["share"])] for one in _visible(verdict["shares"])]
+    rows = [[escaped(one["word"]), _percent(one["share"])] for one in verdict["shares"]]
     seen = [line for cause in verdict["causes"] for line in cause["evidence"]]
     more = (
         (html_table(["the time goes to", "share"], rows) if rows else "")
@@ -88,13 +87,12 @@ _STYLE = f"width:100%;max-width:{_WIDTH}px;height:auto;display:block;margin:4px 
 
 def svg_shares(shares: Sequence[TimeShare]) -> str:
     """Return a stacked bar of the shares with its legend, as SVG; empty without shares."""
-    visible = _visible(shares)
-    if not visible:
+    if not shares:
         return ""
-    total = sum(one["share"] for one in visible)
+    total = sum(one["share"] for one in shares)
     patterns, bar, legend = [], [], []
     at, x, row = 0.0, 0.0, 0
-    for one in visible:
+    for one in shares:
         color, hatching = _LOOKS[one["kind"]]
         width = _WIDTH * one["share"] / total
         words = f"{one['word']} {_percent(one['share'])}"
@@ -127,10 +125,6 @@ def _pattern(kind: VerdictKind, color: str, hatching: str) -> str:
 
 def _rect(kind: VerdictKind, x: float, y: float, width: float, height: float) -> str:
     return f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="url(#{kind})"/>'
-
-
-def _visible(shares: Sequence[TimeShare]) -> list[TimeShare]:
-    return [one for one in shares if one["share"] >= _MIN_SHARE and one["kind"] in _LOOKS]
 
 
 def _percent(share: float) -> str:

@@ -13,13 +13,13 @@ from det_jupyter.contract.messages import (
     Curve,
     ExperimentView,
     ImportanceView,
-    RungView,
     SearchView,
     State,
     TrialView,
 )
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.text import count, length, number, one_line
+from det_jupyter.view.making.axes import metric_axis
 from det_jupyter.view.making.charts import (
     build_charts,
     is_searchers,
@@ -33,21 +33,20 @@ from det_jupyter.view.making.experiment_facts import (
     status_word,
     trial_status,
 )
+from det_jupyter.view.making.rungs import aim_of, place_rungs, trial_dots, trial_marks
 from det_jupyter.view.making.space import place_trials
 from det_jupyter.view.model.search_state import (
-    Bracket,
     Chosen,
     Counts,
     Importance,
     Improvement,
     Remark,
     Row,
-    Rung,
     Search,
     Share,
 )
 from det_jupyter.view.model.slots_and_queue import Wait
-from det_jupyter.view.model.status_looks import ENDED, Mark, Status
+from det_jupyter.view.model.status_looks import Status
 from det_jupyter.view.model.trial_state import Trial
 
 MAX_REMARKS = 4
@@ -57,13 +56,6 @@ _COUNTED: dict[Status, str] = {
     "stopped": "done",
     "starting": "running",
     "error": "failed",
-}
-
-_END_MARKS: dict[Status, Mark] = {
-    "error": "error",
-    "canceled": "canceled",
-    "stopped": "stopped",
-    "completed": "stopped",  # trained to its full length, not stopped by the searcher
 }
 
 
@@ -92,29 +84,40 @@ def build_search(
     axes, places = place_trials(
         space if isinstance(space, dict) else {}, [trial.hparams for trial in experiment.trials]
     )
-    metrics, last = last_values(curves, experiment.metric)
+    metric, direction = experiment.metric, experiment.direction
+    names, last = last_values(curves, metric)
     rows = [
-        _row(trial, values, last.get(trial.id, {}), metrics, search.brackets, experiment.state)
+        _row(trial, values, last.get(trial.id, {}), names, search.brackets, experiment.state)
         for trial, values in zip(experiment.trials, places, strict=True)
     ]
     remarks = find_remarks(experiment, rows)
+    improvements = _improvements(experiment, curves)
+    brackets, rung_width = place_rungs(search.brackets)
+    at_rungs = (value for row in rows for _, _, value in trial_dots(row))
     return Search(
         searcher=experiment.searcher_name or search.name,
-        metric=experiment.metric,
-        smaller_is_better=experiment.direction is Direction.MINIMIZE,
+        metric=metric,
+        smaller_is_better=direction is Direction.MINIMIZE,
         max_trials=search.max_trials,
         divisor=search.divisor,
         counts=_counts(rows),
         axes=axes,
-        brackets=[_bracket(bracket) for bracket in search.brackets],
+        best_axis=metric_axis(metric, (row["best"] for row in rows), direction),
+        rung_axis=metric_axis(metric, at_rungs, direction),
+        progress_axis=metric_axis(metric, (one["value"] for one in improvements), direction),
+        metrics=[
+            metric_axis(name, (row["metrics"][i] for row in rows), Direction.MAXIMIZE)
+            for i, name in enumerate(names)
+        ],
+        brackets=brackets,
+        rung_width=rung_width,
         rows=rows,
-        metrics=metrics,
         importance=None if importance is None else _importance(importance),
-        improvements=_improvements(experiment, curves),
+        improvements=improvements,
         wait=wait,
         remarks=remarks[:MAX_REMARKS],
         num_more_remarks=max(0, len(remarks) - MAX_REMARKS),
-        chosen=_chosen(chosen, curves, experiment.metric, steps_per_epoch),
+        chosen=_chosen(chosen, curves, metric, steps_per_epoch),
     )
 
 
@@ -170,7 +173,7 @@ def _row(
     status = trial_status(trial, experiment_state)
     is_placed = trial.bracket is not None and trial.bracket < len(brackets)
     rungs = brackets[trial.bracket or 0].rungs if is_placed else []
-    aim = _aim(trial, rungs, status)
+    aim = aim_of(trial, rungs, status)
     allocation = trial.allocation
     return Row(
         id=trial.id,
@@ -189,60 +192,12 @@ def _row(
     )
 
 
-def _aim(trial: TrialView, rungs: Sequence[RungView], status: Status) -> int:
-    """Return the rung that a trial trains to.
-
-    A trial without a target trains to the next rung; if it does not run, the last rung that it has
-    reached is returned.
-    """
-    for place, rung in enumerate(rungs):
-        for unit, amount in rung.length.items():
-            target = trial.target
-            if target is not None and target.unit == unit and target.amount <= amount:
-                return place
-    reached = len(trial.rung_metrics)
-    is_active = status not in ENDED and status != "resting"
-    last = max(0, len(rungs) - 1)
-    return min(last, reached if is_active else max(0, reached - 1))
-
-
-def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> list[Mark]:
-    """Return a trial's mark at each rung that it has reached, and at the rung it aims at."""
-    marks: list[Mark] = []
-    for rung in range(min(num_reached, num_rungs)):
-        if rung < num_reached - 1 or aim > rung:
-            marks.append("promoted")
-        elif rung == num_rungs - 1 and status != "error":
-            marks.append("finished")
-        else:
-            marks.append(_END_MARKS.get(status, "resting"))
-    if num_reached <= aim < num_rungs:
-        marks.append(_END_MARKS.get(status, "running"))
-    return marks
-
-
 def _counts(rows: Sequence[Row]) -> Counts:
     counts = Counts(done=0, running=0, resting=0, waiting=0, failed=0, canceled=0)
     for row in rows:
         name = _COUNTED.get(row["status"], row["status"])
         counts[name if name in counts else "waiting"] += 1  # type: ignore[literal-required]
     return counts
-
-
-def _bracket(bracket: BracketView) -> Bracket:
-    return Bracket(
-        rungs=[
-            Rung(
-                label=length(rung.length),
-                short_label=f"{next(iter(rung.length.values()), 0):g}",
-                num_results=rung.num_results,
-                num_promoted=rung.num_promoted,
-            )
-            for rung in bracket.rungs
-        ],
-        num_created=bracket.num_created,
-        max_trials=bracket.max_trials,
-    )
 
 
 def _improvements(experiment: ExperimentView, curves: Sequence[Curve]) -> list[Improvement]:

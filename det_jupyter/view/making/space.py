@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from det_jupyter.view.making.axes import category_axis, number_axis
 from det_jupyter.view.model.search_state import Axis
 
 MAX_LABEL = 24
@@ -43,8 +44,7 @@ def place_trials(
 def value_text(axis: Axis, place: float | None) -> str:
     """Format the value at a place of an axis.
 
-    >>> depth = Axis(name="depth", scale="linear", is_whole=True, low=1, high=9, labels=[])
-    >>> value_text(depth, 4.0)
+    >>> value_text(number_axis("depth", 1, 9, is_whole=True), 4.0)
     '4'
     """
     if place is None:
@@ -80,25 +80,11 @@ def _axis(name: str, spec: Any, values: Sequence[Any]) -> Axis:
     allowed = spec.get("vals", []) if kind == "categorical" else []
     numbers = [float(value) for value in values if _is_number(value)]
     if kind == "categorical" or len(numbers) < len(values):
-        labels = list(dict.fromkeys(_label(value) for value in [*allowed, *values]))
-        return Axis(
-            name=name,
-            scale="category",
-            is_whole=True,
-            low=0.0,
-            high=float(max(0, len(labels) - 1)),
-            labels=labels,
-        )
+        return category_axis(name, list(dict.fromkeys(map(_label, [*allowed, *values]))))
     ends = [end for end in _ends(spec) if math.isfinite(end)] if kind else []
     low, high = min([*ends, *numbers], default=0.0), max([*ends, *numbers], default=1.0)
-    return Axis(
-        name=name,
-        scale="log" if kind == "log" and low > 0 else "linear",
-        is_whole=kind != "double" and all(value.is_integer() for value in [low, high, *numbers]),
-        low=low,
-        high=high,
-        labels=[],
-    )
+    is_whole = kind != "double" and all(value.is_integer() for value in [low, high, *numbers])
+    return number_axis(name, low, high, is_log=kind == "log", is_whole=is_whole)
 
 
 def _ends(spec: Mapping[str, Any]) -> list[float]:

@@ -41,6 +41,7 @@ from det_jupyter.view.model.verdict_state import (
 
 MAX_HPARAMS = 200
 MAX_TRACEBACK = 20_000
+MIN_SHARE = 0.005  # of the time; smaller ones would not be seen
 
 
 def build_trial(
@@ -131,6 +132,7 @@ def build_verdict(found: FoundVerdict) -> Verdict:
         shares=[
             TimeShare(kind=kind, word=VERDICT_WORDS[kind], share=found.shares[kind])
             for kind in sorted(found.shares, key=list(VERDICT_WORDS).index)
+            if found.shares[kind] >= MIN_SHARE
         ],
         network=found.network.sentence if found.network is not None else "",
         at=found.at,

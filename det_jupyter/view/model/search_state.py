@@ -10,18 +10,21 @@ from det_jupyter.view.model.trial_state import Chart, Trial, TrialResult
 
 
 class Axis(TypedDict):
-    """A hyperparameter that varies, such as `optimizer.lr`, and its range.
+    """An axis of the pictures: a hyperparameter that varies, such as `optimizer.lr`, or a metric.
 
-    On the scale "category", values are indices of `labels`. Else they are numbers from `low` to
-    `high`, integers if `is_whole`.
+    `start` and `end` are the values at its left and right or lower and upper end. On the scale
+    "category", values are indices of `labels`. `ticks` are the values that have a label beside the
+    axis, `tick_labels`.
     """
 
     name: str
     scale: Literal["linear", "log", "category"]
     is_whole: bool
-    low: float
-    high: float
+    start: float
+    end: float
     labels: list[str]
+    ticks: list[float]
+    tick_labels: list[str]
 
 
 class Row(TrialResult):
@@ -46,10 +49,14 @@ class Row(TrialResult):
 
 
 class Rung(TypedDict):
-    """An amount of training at which trials are compared: `4 epochs`."""
+    """An amount of training at which trials are compared: `4 epochs`.
+
+    `left` is the left end of its column, as a share of the picture's width.
+    """
 
     label: str
     short_label: str
+    left: float
     num_results: int
     num_promoted: int
 
@@ -120,12 +127,14 @@ class Importance(TypedDict):
 class Search(TypedDict):
     """An experiment with many trials.
 
-    `metrics` has the names of the metrics besides the searcher metric; rows have their last
-    values. `importance` is None before it is fetched.
+    `axes` has an axis for each hyperparameter that varies. The searcher metric has an axis for
+    the best values of trials, one for those at rungs, and one for `improvements`; each ends with
+    the best. `metrics` has an axis for each other metric, whose last values are in rows.
 
     `rows` has all trials in the order of their creation. `brackets` is empty for a search without
-    rungs. `num_more_remarks` is the number of remarks left out. `wait` is None while a trial holds
-    slots.
+    rungs; `rung_width` is the width of a rung's column, as a share of the picture's. `importance`
+    is None before it is fetched. `num_more_remarks` is the number of remarks left out. `wait` is
+    None while a trial holds slots.
     """
 
     searcher: str
@@ -135,9 +144,13 @@ class Search(TypedDict):
     divisor: float | None
     counts: Counts
     axes: list[Axis]
+    best_axis: Axis
+    rung_axis: Axis
+    progress_axis: Axis
+    metrics: list[Axis]
     brackets: list[Bracket]
+    rung_width: float
     rows: list[Row]
-    metrics: list[str]
     importance: Importance | None
     improvements: list[Improvement]
     wait: Wait | None

@@ -54,8 +54,9 @@ class Cause(TypedDict):
 class Verdict(TypedDict):
     """The limit of a trial's speed: a sentence, causes with evidence, and shares of the time.
 
-    The verdict is named after the first of `causes`. `shares` sum to 1, in the order of
-    VERDICT_WORDS. `network` describes the exchange of a trial on several computers; else "".
+    The verdict is named after the first of `causes`. `shares` are in the order of VERDICT_WORDS,
+    without those too small to be seen. `network` describes the exchange of a trial on several
+    computers; else "".
     """
 
     kind: VerdictKind

@@ -129,10 +129,11 @@ export class Stage {
   private _theme: ITheme | undefined;
 }
 
-/** Draws horizontal lines with labels to their left. */
+/** Draws horizontal lines with labels to their left, and labels below the picture, centred. */
 export function drawGrid(
-  { context, theme, width }: IBrush,
-  ticks: readonly { y: number; label: string }[]
+  { context, theme, width, height }: IBrush,
+  ticks: readonly { y: number; label: string }[],
+  below: readonly { x: number; label: string }[] = []
 ): void {
   context.strokeStyle = theme.grid;
   context.fillStyle = theme.text;
@@ -144,6 +145,10 @@ export function drawGrid(
     context.moveTo(46, y);
     context.lineTo(width, y);
     context.stroke();
+  }
+  context.textAlign = 'center';
+  for (const { x, label } of below) {
+    context.fillText(label, Math.min(x, width - 16), height - 9);
   }
 }
 

@@ -236,9 +236,11 @@ export interface IAxis {
   name: string;
   scale: 'linear' | 'log' | 'category';
   is_whole: boolean;
-  low: number;
-  high: number;
+  start: number;
+  end: number;
   labels: string[];
+  ticks: number[];
+  tick_labels: string[];
 }
 
 export interface IRow {
@@ -260,6 +262,7 @@ export interface IRow {
 export interface IRung {
   label: string;
   short_label: string;
+  left: number;
   num_results: number;
   num_promoted: number;
 }
@@ -317,9 +320,13 @@ export interface ISearch {
   divisor: number | null;
   counts: ICounts;
   axes: IAxis[];
+  best_axis: IAxis;
+  rung_axis: IAxis;
+  progress_axis: IAxis;
+  metrics: IAxis[];
   brackets: IBracket[];
+  rung_width: number;
   rows: IRow[];
-  metrics: string[];
   importance: IImportance | null;
   improvements: IImprovement[];
   wait: IWait | null;

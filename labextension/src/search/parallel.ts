@@ -1,15 +1,10 @@
 /** Parallel coordinates: an axis for each hyperparameter and for the metric; pure. */
 import type { IAxis, IRow, ISearch } from '../model/state.js';
-import { axisScale, linearScale, robustRange, type IScale } from '../model/scales.js';
+import { placeOn, valueAt } from '../model/scales.js';
 
 export interface IParallelAxis {
-  name: string;
+  axis: IAxis;
   x: number;
-  /** The hyperparameter's axis; null for the metric's. */
-  axis: IAxis | null;
-  scale: IScale;
-  /** Whether the low end is at the top, as for a metric to minimize. */
-  isFlipped: boolean;
 }
 
 export interface ILine {
@@ -30,36 +25,23 @@ const TOP = 28;
 const BOTTOM = 12;
 
 export function layoutParallel(search: ISearch, width: number, height: number): IParallelLayout {
-  const { metric } = search;
-  const bests = search.rows.flatMap(row => (row.best === null ? [] : [row.best]));
-  const specs: Omit<IParallelAxis, 'x'>[] = [
-    ...search.axes.map(axis => ({
-      name: axis.name,
-      axis,
-      scale: axisScale(axis),
-      isFlipped: false
-    })),
-    {
-      name: metric,
-      axis: null,
-      scale: linearScale(...robustRange(bests, search.smaller_is_better)),
-      isFlipped: search.smaller_is_better
-    }
-  ];
-  const stride = (width - 2 * SIDE) / Math.max(1, specs.length - 1);
-  const axes = specs.map((spec, i) => ({ ...spec, x: SIDE + i * stride }));
+  const stride = (width - 2 * SIDE) / Math.max(1, search.axes.length);
+  const axes = [...search.axes, search.best_axis].map((axis, i) => ({
+    axis,
+    x: SIDE + i * stride
+  }));
   const frame = { top: TOP, bottom: height - BOTTOM };
-  return {
-    ...frame,
-    axes,
-    lines: search.rows.map(row => ({
+  const lines = search.rows.map(row => {
+    const values = [...row.values, row.best];
+    return {
       row,
-      ys: axes.map((axis, i) => {
-        const value = axis.axis === null ? row.best : (row.values[i] ?? null);
-        return value === null ? null : toY(axis, value, frame);
+      ys: axes.map(({ axis }, i) => {
+        const value = values[i] ?? null;
+        return value === null ? null : toY(placeOn(axis, value), frame);
       })
-    }))
-  };
+    };
+  });
+  return { ...frame, axes, lines };
 }
 
 interface IFrame {
@@ -67,21 +49,21 @@ interface IFrame {
   bottom: number;
 }
 
-export function toY(axis: IParallelAxis, value: number, { top, bottom }: IFrame): number {
-  const place = axis.scale.place(value);
-  return top + (bottom - top) * (axis.isFlipped ? place : 1 - place);
+/** The height of a place on an axis. */
+export function toY(place: number, { top, bottom }: IFrame): number {
+  return top + (bottom - top) * (1 - place);
 }
 
 /** The values between two heights of an axis, lowest first. */
 export function toRange(
-  axis: IParallelAxis,
+  { axis }: IParallelAxis,
   from: number,
   to: number,
   { top, bottom }: IFrame
 ): [number, number] {
   const [low, high] = [from, to]
-    .map(y => Math.min(1, Math.max(0, (y - top) / (bottom - top))))
-    .map(place => axis.scale.value(axis.isFlipped ? place : 1 - place))
+    .map(y => Math.min(1, Math.max(0, (bottom - y) / (bottom - top))))
+    .map(place => valueAt(axis, place))
     .sort((a, b) => a - b) as [number, number];
   return [low, high];
 }

@@ -1,5 +1,6 @@
 /** Draws the lines and axes of parallel coordinates. */
 import { toY, type ILine, type IParallelAxis, type IParallelLayout } from './parallel.js';
+import { placeOn, ticksOf } from '../model/scales.js';
 import { fitted, type IBrush } from '../dom/stage.js';
 import type { ITheme } from '../dom/theme.js';
 
@@ -45,26 +46,26 @@ export function drawAxis(
   range: readonly [number, number] | undefined
 ): void {
   const { context, theme } = brush;
-  const axis = layout.axes[place] as IParallelAxis;
+  const { axis, x } = layout.axes[place] as IParallelAxis;
   context.strokeStyle = theme.text;
   context.lineWidth = 1;
   context.beginPath();
-  context.moveTo(axis.x + 0.5, layout.top);
-  context.lineTo(axis.x + 0.5, layout.bottom);
+  context.moveTo(x + 0.5, layout.top);
+  context.lineTo(x + 0.5, layout.bottom);
   context.stroke();
   drawName(brush, layout, place);
   context.textAlign = 'left';
-  for (const tick of axis.scale.ticks) {
-    drawTick(context, theme, axis.x, toY(axis, tick.value, layout), tick.label);
+  for (const tick of ticksOf(axis)) {
+    drawTick(context, theme, x, toY(tick.place, layout), tick.label);
   }
   if (range !== undefined) {
-    const [a, b] = range.map(value => toY(axis, value, layout)) as [number, number];
+    const [a, b] = range.map(value => toY(placeOn(axis, value), layout)) as [number, number];
     context.strokeStyle = theme.brand;
     context.lineWidth = 8;
     context.globalAlpha = 0.6;
     context.beginPath();
-    context.moveTo(axis.x, a);
-    context.lineTo(axis.x, b);
+    context.moveTo(x, a);
+    context.lineTo(x, b);
     context.stroke();
     context.globalAlpha = 1;
   }
@@ -72,14 +73,14 @@ export function drawAxis(
 
 /** Draw an axis's name: the first and last aligned to the edges, others centred. */
 function drawName({ context, theme, width }: IBrush, layout: IParallelLayout, place: number): void {
-  const axis = layout.axes[place] as IParallelAxis;
+  const { axis, x } = layout.axes[place] as IParallelAxis;
   const room = (layout.axes[1]?.x ?? width) - (layout.axes[0]?.x ?? 0) - 8;
   const isFirst = place === 0;
   const isLast = place === layout.axes.length - 1;
   context.textAlign = isFirst ? 'left' : isLast ? 'right' : 'center';
   context.fillStyle = theme.strong;
   context.font = `600 ${theme.font}`;
-  const x = isFirst ? 4 : isLast ? width - 4 : axis.x;
-  context.fillText(fitted(context, axis.name, room), x, 9);
+  const at = isFirst ? 4 : isLast ? width - 4 : x;
+  context.fillText(fitted(context, axis.name, room), at, 9);
   context.font = theme.font;
 }

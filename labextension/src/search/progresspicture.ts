@@ -4,7 +4,7 @@ import { formatDuration, formatNumber, spanText } from '../model/format.js';
 import type { IImprovement, ISearch } from '../model/state.js';
 import { drawGrid, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
-import { linearScale, robustRange, type ITick } from '../model/scales.js';
+import { placeOn, ticksOf, upward } from '../model/scales.js';
 
 const HEIGHT = 250;
 
@@ -96,9 +96,8 @@ export class ProgressPicture {
     }
     const layout = layoutSteps(this._search, this._elapsedS, brush.width, brush.height);
     this._layout = layout;
-    drawAxes(brush, layout);
+    drawGrid(brush, layout.yTicks, layout.xTicks);
     if (layout.points.length === 0) {
-      brush.context.textAlign = 'center';
       const text = this._trans.__('no %1 yet', this._search.metric);
       brush.context.fillText(text, brush.width / 2, brush.height / 2);
       return;
@@ -128,15 +127,6 @@ export class ProgressPicture {
   private _elapsedS = 0;
   private _layout: IStepsLayout | undefined;
   private _cursor: number | null = null;
-}
-
-function drawAxes(brush: IBrush, layout: IStepsLayout): void {
-  drawGrid(brush, layout.yTicks);
-  const { context, width, height } = brush;
-  context.textAlign = 'center';
-  for (const { x, label } of layout.xTicks) {
-    context.fillText(label, Math.min(x, width - 16), height - 9);
-  }
 }
 
 function drawSteps({ context, theme }: IBrush, { points, endX }: IStepsLayout): void {
@@ -176,28 +166,27 @@ export function layoutSteps(
   const { improvements } = search;
   const end = Math.max(1, elapsedS, improvements.at(-1)?.after_s ?? 0);
   const x = (seconds: number): number => LEFT + ((width - LEFT - RIGHT) * seconds) / end;
-  // The first values are often far off.
-  const values = improvements.map(one => one.value);
-  const scale = linearScale(...robustRange(values, search.smaller_is_better), 4);
-  const y = (value: number): number => TOP + (height - TOP - BOTTOM) * (1 - scale.place(value));
+  const axis = upward(search.progress_axis);
+  const y = (place: number): number => TOP + (height - TOP - BOTTOM) * (1 - place);
   return {
-    points: improvements.map(one => ({ x: x(one.after_s), y: y(one.value), improvement: one })),
+    points: improvements.map(one => ({
+      x: x(one.after_s),
+      y: y(placeOn(axis, one.value)),
+      improvement: one
+    })),
     endX: x(end),
-    yTicks: scale.ticks.map((tick: ITick) => ({ y: y(tick.value), label: tick.label })),
-    xTicks: timeTicks(end, Math.max(2, Math.floor(width / 90))).map(one => ({
-      x: x(one.value),
-      label: one.label
+    yTicks: ticksOf(axis).map(({ place, label }) => ({ y: y(place), label })),
+    xTicks: timeTicks(end, Math.max(2, Math.floor(width / 90))).map(seconds => ({
+      x: x(seconds),
+      label: spanText(seconds)
     }))
   };
 }
 
-/** At most `limit` round times up to `end`. */
-export function timeTicks(end: number, limit: number): ITick[] {
+/** At most `limit` round times up to `end`, in seconds. */
+export function timeTicks(end: number, limit: number): number[] {
   const day = 86_400;
   const span =
     SPANS_S.find(one => end / one <= limit) ?? day * Math.ceil(end / day / Math.max(1, limit));
-  return Array.from({ length: Math.floor(end / span) + 1 }, (_, i) => ({
-    value: i * span,
-    label: spanText(i * span)
-  }));
+  return Array.from({ length: Math.floor(end / span) + 1 }, (_, i) => i * span);
 }

@@ -9,7 +9,7 @@
  *         ×                              (no value: the strip at the bottom)
  */
 import type { IRow, ISearch, Mark } from '../model/state.js';
-import { linearScale, robustRange, type ITick } from '../model/scales.js';
+import { placeOn, ticksOf } from '../model/scales.js';
 
 export interface IDot {
   row: IRow;
@@ -51,7 +51,6 @@ const TOP = 40;
 const BRACKET_NAME = 16;
 const BOTTOM = 10;
 const STRIP = 18;
-const BRACKET_GAP = 18;
 /** Spreads consecutive ids, so that dots seldom cover each other. */
 const GOLDEN = 0.618034;
 
@@ -64,33 +63,39 @@ export function trialDots(row: IRow): Pick<IDot, 'rung' | 'mark' | 'value'>[] {
   );
 }
 
-export function layoutRungs(search: ISearch, size: IRungsSize): IRungsLayout {
-  const columns = layoutColumns(search, size.width);
+/** Where in its columns a trial's dots are, from 0 to 1; `across` in Python. */
+export function across(trialId: number): number {
+  return 0.12 + 0.76 * ((trialId * GOLDEN) % 1);
+}
+
+export function layoutRungs(search: ISearch, { width, height }: IRungsSize): IRungsLayout {
+  const room = width - LEFT;
+  const brackets = search.brackets.map((one, bracket) =>
+    one.rungs.map(({ left }, rung) => ({
+      ...{ bracket, rung, left: LEFT + room * left },
+      width: room * search.rung_width
+    }))
+  );
+  const columns = brackets.flat();
   const found = search.rows.flatMap(row => trialDots(row).map(dot => ({ ...dot, row })));
   const top = search.brackets.length > 1 ? TOP + BRACKET_NAME : TOP;
   const hasStrip = found.some(dot => dot.value === null);
-  const bottom = size.height - BOTTOM - (hasStrip ? STRIP : 0);
-  const values = found.flatMap(dot => (dot.value === null ? [] : [dot.value]));
-  const scale = linearScale(...robustRange(values, search.smaller_is_better), 4);
-  const y = (value: number): number => {
-    const place = scale.place(value);
-    return top + (bottom - top) * (search.smaller_is_better ? place : 1 - place);
-  };
-  const stripY = hasStrip ? size.height - STRIP / 2 - 2 : null;
-  const byPlace = new Map(columns.map(one => [`${one.bracket}:${one.rung}`, one]));
+  const bottom = height - BOTTOM - (hasStrip ? STRIP : 0);
+  const y = (place: number): number => top + (bottom - top) * (1 - place);
+  const stripY = hasStrip ? height - STRIP / 2 - 2 : null;
   const crowd = Math.max(1, ...countBy(found.map(dot => `${dot.row.bracket}:${dot.rung}`)));
   return {
     top,
     columns,
     markSize: Math.min(1, Math.max(0.6, Math.sqrt((columns[0]?.width ?? 0) / crowd))),
     stripY,
-    ticks: values.length === 0 ? [] : scale.ticks.map(tick => tickAt(tick, y)),
+    ticks: ticksOf(search.rung_axis).map(({ place, label }) => ({ y: y(place), label })),
     dots: found.map(dot => {
-      const column = byPlace.get(`${dot.row.bracket}:${dot.rung}`) as IColumn;
+      const column = brackets[dot.row.bracket ?? 0]?.[dot.rung] as IColumn;
       return {
         ...dot,
-        x: column.left + column.width * (0.12 + 0.76 * ((dot.row.id * GOLDEN) % 1)),
-        y: dot.value === null ? (stripY as number) : y(dot.value)
+        x: column.left + column.width * across(dot.row.id),
+        y: dot.value === null ? (stripY as number) : y(placeOn(search.rung_axis, dot.value))
       };
     })
   };
@@ -100,29 +105,6 @@ function countBy(keys: readonly string[]): number[] {
   const counts = new Map<string, number>();
   keys.forEach(key => counts.set(key, (counts.get(key) ?? 0) + 1));
   return [...counts.values()];
-}
-
-function tickAt(tick: ITick, y: (value: number) => number): { y: number; label: string } {
-  return { y: y(tick.value), label: tick.label };
-}
-
-/** Columns side by side, brackets with a gap between them. */
-function layoutColumns(search: ISearch, width: number): IColumn[] {
-  const counts = search.brackets.map(bracket => bracket.rungs.length);
-  const total = counts.reduce((sum, count) => sum + count, 0);
-  const room = width - LEFT - BRACKET_GAP * Math.max(0, counts.length - 1);
-  const each = Math.max(1, room / Math.max(1, total));
-  let left = LEFT;
-  return counts.flatMap((count, bracket) => {
-    const columns = Array.from({ length: count }, (_, rung) => ({
-      bracket,
-      rung,
-      left: left + rung * each,
-      width: each
-    }));
-    left += count * each + BRACKET_GAP;
-    return columns;
-  });
 }
 
 /** The dot nearest to a point, if one is near. */

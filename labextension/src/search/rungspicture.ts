@@ -135,6 +135,7 @@ export class RungsPicture {
     const { context, height } = brush;
     drawGrid(brush, layout.ticks);
     if (layout.stripY !== null) {
+      context.textAlign = 'right';
       context.fillText(this._trans.__('none'), 40, layout.stripY);
     }
     for (const column of layout.columns) {

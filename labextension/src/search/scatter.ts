@@ -1,5 +1,6 @@
 /** Lays out a scatter plot of a hyperparameter and a metric; pure. */
-import { axisScale, linearScale, logScale, robustRange, type IScale } from '../model/scales.js';
+import { logTicks } from '../charts/ticks.js';
+import { placeOn, ticksOf, upward } from '../model/scales.js';
 import type { IAxis, IRow, ISearch } from '../model/state.js';
 
 export interface IScatterDot {
@@ -20,26 +21,27 @@ const LEFT = 46;
 const RIGHT = 16;
 const TOP = 12;
 const BOTTOM = 24;
+const TICK_SPACE = 28;
 
 /** The axis of this name, else the first. */
 export function scatterAxis(search: ISearch, name: string): IAxis | undefined {
   return search.axes.find(axis => axis.name === name) ?? search.axes[0];
 }
 
-/** The metric of this name, else the searcher's. */
-export function scatterMetric(search: ISearch, name: string): string {
-  return search.metrics.includes(name) ? name : search.metric;
+/** The axis of the metric of this name, else the searcher's. */
+export function scatterMetric(search: ISearch, name: string): IAxis {
+  return search.metrics.find(one => one.name === name) ?? search.best_axis;
 }
 
 /** A trial's best value of the searcher's metric, or the last of another. */
-function metricOf(search: ISearch, row: IRow, name: string): number | null {
-  const place = search.metrics.indexOf(name);
+function metricOf(search: ISearch, row: IRow, { name }: IAxis): number | null {
+  const place = search.metrics.findIndex(one => one.name === name);
   return place === -1 ? row.best : (row.metrics[place] ?? null);
 }
 
 export interface IScatterOptions {
   axis: IAxis;
-  metric: string;
+  metric: IAxis;
   isLogY: boolean;
   width: number;
   height: number;
@@ -55,31 +57,30 @@ export function layoutScatter(
     const value = metricOf(search, row, metric);
     return at === null || value === null || (isLogY && value <= 0) ? [] : [{ row, at, value }];
   });
-  const values = found.map(one => one.value);
-  const xScale = axisScale(axis);
-  const yScale = scaleOf(values, isLogY, metric === search.metric && search.smaller_is_better);
   const bottom = height - BOTTOM;
+  const length = bottom - TOP;
+  const values = found.map(one => one.value);
+  const yAxis = isLogY && values.length > 0 ? logarithmic(metric, values, length) : upward(metric);
   const x = (place: number): number => LEFT + (width - LEFT - RIGHT) * place;
-  const y = (place: number): number => TOP + (bottom - TOP) * (1 - place);
+  const y = (place: number): number => TOP + length * (1 - place);
   return {
     bottom,
     dots: found.map(({ row, at, value }) => ({
       row,
       value,
-      x: x(xScale.place(at)),
-      y: y(yScale.place(value))
+      x: x(placeOn(axis, at)),
+      y: y(placeOn(yAxis, value))
     })),
-    xTicks: xScale.ticks.map(one => ({ x: x(xScale.place(one.value)), label: one.label })),
-    yTicks: yScale.ticks.map(one => ({ y: y(yScale.place(one.value)), label: one.label }))
+    xTicks: ticksOf(axis).map(({ place, label }) => ({ x: x(place), label })),
+    yTicks: ticksOf(yAxis).map(({ place, label }) => ({ y: y(place), label }))
   };
 }
 
-function scaleOf(values: readonly number[], isLog: boolean, smallerIsBetter: boolean): IScale {
-  if (!isLog) {
-    return linearScale(...robustRange(values, smallerIsBetter));
-  }
-  const [low, high] = [Math.min(...values), Math.max(...values)];
-  return values.length === 0 ? logScale(1, 10) : logScale(low / 1.1, high * 1.1);
+/** A metric's axis with a logarithmic scale, which a user can choose in the page. */
+function logarithmic(metric: IAxis, values: readonly number[], length: number): IAxis {
+  const [start, end] = [Math.min(...values) / 1.1, Math.max(...values) * 1.1];
+  const ticks = logTicks([start, end], { length, space: TICK_SPACE });
+  return { ...metric, scale: 'log', start, end, ticks, tick_labels: ticks.map(String) };
 }
 
 /** The dot to which a key moves: left and right by hyperparameter, Home and End. */

@@ -59,9 +59,12 @@ export class ScatterPicture {
     this._search = search;
     const { scatter_x, scatter_y } = this._settings.value;
     const axis = scatterAxis(search, scatter_x)?.name ?? '';
-    const metric = scatterMetric(search, scatter_y);
+    const metric = scatterMetric(search, scatter_y).name;
     this._fillX({ names: search.axes.map(one => one.name), best: '' });
-    this._fillY({ names: [search.metric, ...search.metrics], best: search.metric });
+    this._fillY({
+      names: [search.metric, ...search.metrics.map(one => one.name)],
+      best: search.metric
+    });
     [this._x.value, this._y.value] = [axis, metric];
     this.stage.describe(
       this._trans.__(
@@ -100,7 +103,7 @@ export class ScatterPicture {
 
   private _text({ row, value }: IScatterDot): string {
     const search = this._search as ISearch;
-    const metric = scatterMetric(search, this._settings.value.scatter_y);
+    const metric = scatterMetric(search, this._settings.value.scatter_y).name;
     const extra = metric === search.metric ? '' : ` · ${metric} ${formatNumber(value)}`;
     return describe(row, search, this._trans) + extra;
   }
@@ -135,13 +138,9 @@ export class ScatterPicture {
     const { width, height, context, theme } = brush;
     const isLogY = this._settings.value.log_y;
     this._layout = layoutScatter(search, { axis, metric, isLogY, width, height });
-    drawGrid(brush, this._layout.yTicks);
-    context.textAlign = 'center';
-    for (const { x, label } of this._layout.xTicks) {
-      context.fillText(label, Math.min(x, width - 16), height - 9);
-    }
+    drawGrid(brush, this._layout.yTicks, this._layout.xTicks);
     if (this._dots.length === 0) {
-      context.fillText(this._trans.__('no %1 yet', metric), width / 2, height / 2);
+      context.fillText(this._trans.__('no %1 yet', metric.name), width / 2, height / 2);
     }
     const { chosen, pointed } = this._focus;
     const alpha = Math.min(0.85, Math.max(0.35, FULL / this._dots.length));

@@ -31,7 +31,7 @@ export class VerdictBanner {
     setAttribute(this.node, 'data-tone', verdict.tone);
     this._drawKind({ kind: verdict.kind, tone: verdict.tone, word: verdict.word });
     setText(this._sentence, verdict.sentence);
-    this._drawBar(verdict.shares.filter(one => one.share >= 0.005));
+    this._drawBar(verdict.shares);
     setHidden(this._network, verdict.network === '');
     setText(this._network, this._trans.__('Network: %1.', verdict.network));
     setHidden(this._details, verdict.causes.length === 0);

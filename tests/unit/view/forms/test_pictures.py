@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
@@ -10,18 +11,22 @@ import pytest
 
 from det_jupyter.contract.messages import (
     AllocationState,
+    BracketView,
+    RungView,
     SlotView,
     State,
 )
 from det_jupyter.contract.messages.status import state_status
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.view import build_view_state, render_html
 from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
 from det_jupyter.view.forms.html_parts import chart_grid
 from det_jupyter.view.forms.notebook_output import key_id
 from det_jupyter.view.forms.parallel_svg import svg_parallel
-from det_jupyter.view.forms.rungs_svg import rung_legend, svg_rungs, worth_drawing
+from det_jupyter.view.forms.rungs_svg import rung_legend, svg_rungs
 from det_jupyter.view.forms.svg import as_image, svg_chart
 from det_jupyter.view.forms.text_lines import importance_line, trial_rows, trial_title
+from det_jupyter.view.making.axes import metric_axis, number_axis
 from det_jupyter.view.making.charts import (
     Pace,
     build_charts,
@@ -32,10 +37,11 @@ from det_jupyter.view.making.charts import (
 from det_jupyter.view.making.comparison_view import build_comparison
 from det_jupyter.view.making.experiment_facts import fraction, slot_label
 from det_jupyter.view.making.results import Compared
-from det_jupyter.view.making.search_view import search_summary, trial_marks
+from det_jupyter.view.making.rungs import place_rungs, trial_marks
+from det_jupyter.view.making.search_view import search_summary
 from det_jupyter.view.making.sidebar_lines import source_of
 from det_jupyter.view.making.trial_view import build_changes, build_trial
-from det_jupyter.view.model.search_state import Axis, Bracket, Rung, Search
+from det_jupyter.view.model.search_state import Search
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_samples import (
     CREATED_AT,
@@ -50,13 +56,9 @@ from tests.unit.view.view_samples import (
 NOW = CREATED_AT + 42
 
 
-def rung(label: str, **changes: Any) -> Rung:
-    fields: Any = {"label": label, "short_label": label[:1], "num_results": 3, "num_promoted": 1}
-    return fields | changes  # type: ignore[no-any-return]
-
-
-def bracket(*labels: str) -> Bracket:
-    return Bracket(rungs=[rung(label) for label in labels], num_created=3, max_trials=4)
+def bracket(*lengths: float) -> BracketView:
+    rungs = [RungView(length={"epochs": each}, num_results=3, num_promoted=1) for each in lengths]
+    return BracketView(rungs=rungs, num_created=3, max_trials=4)
 
 
 def texts(svg: str) -> list[tuple[str, str, str, str]]:
@@ -68,9 +70,12 @@ def marks(svg: str) -> list[tuple[str, str]]:
 
 
 def rungs_of(*rows: Any, smaller: bool = False, brackets: Any = None) -> str:
-    shown = brackets or [bracket("1 epoch", "4 epochs")]
+    direction = Direction.of(smaller_is_better=smaller)
+    metrics = [value for each in rows for value in each["rungs"]]
+    placed, width = place_rungs(brackets or [bracket(1, 4)])
     search: Search = {
-        **halving(16, 4), "brackets": shown, "rows": list(rows), "smaller_is_better": smaller,
+        **halving(16, 4), "brackets": placed, "rung_width": width, "rows": list(rows),
+        "rung_axis": metric_axis("m", metrics, direction),
     }  # fmt: skip
     return svg_rungs(search)
 
@@ -96,15 +101,15 @@ def test_marks_without_a_metric_have_a_strip_of_their_own() -> None:
     assert ("39.0", "214.0", "end", "none") in texts(svg)
     only = rungs_of(reached(0, None))
     assert marks(only) == [("79.8", "211.0")]
-    assert [text for _, _, anchor, text in texts(only) if anchor == "end"] == [
-        "0", "0.5", "1", "none",
-    ]  # fmt: skip
+    assert [text for _, _, anchor, text in texts(only) if anchor == "end"] == ["none"]
 
 
 def test_columns_of_rungs_have_names_and_numbers() -> None:
     svg = rungs_of(reached(0, 1.0), reached(0, 3.0))
     assert texts(svg) == [
-        ("39.0", "207.0", "end", "1"), ("39.0", "127.0", "end", "2"), ("39.0", "47.0", "end", "3"),
+        ("39.0", "207.0", "end", "1"), ("39.0", "167.0", "end", "1.5"),
+        ("39.0", "127.0", "end", "2"), ("39.0", "87.0", "end", "2.5"),
+        ("39.0", "47.0", "end", "3"),
         ("193.0", "10.0", "middle", "1 epoch"), ("193.0", "22.0", "middle", "3 → 1"),
         ("491.0", "10.0", "middle", "4 epochs"), ("491.0", "22.0", "middle", "3 → 1"),
     ]  # fmt: skip
@@ -114,57 +119,31 @@ def test_columns_of_rungs_have_names_and_numbers() -> None:
 
 
 def test_brackets_are_side_by_side_and_narrow_columns_have_short_names() -> None:
-    brackets = [bracket(*["1 epoch"] * 4), bracket(*["1 epoch"] * 5)]
-    svg = rungs_of(reached(0, 1.0, bracket=1), reached(0, 1.0, bracket=None), brackets=brackets)
-    lefts = re.findall(r'd="M([\d.]+) 30V', svg)
-    assert lefts == [
-        "44.0",
-        "108.4",
-        "172.9",
-        "237.3",
-        "317.8",
-        "382.2",
-        "446.7",
-        "511.1",
-        "575.6",
-    ]
-    assert marks(svg) == [("325.5", "124.0")]
+    brackets = [bracket(*[1.0] * 4), bracket(*[1.0] * 5)]
+    svg = rungs_of(reached(0, 1.0, bracket=1), brackets=brackets)
+    lefts = [float(x) for x in re.findall(r'd="M([\d.]+) 30V', svg)]
+    widths = [after - before for before, after in pairwise(lefts)]
+    assert lefts[0] == 44
+    assert widths == pytest.approx([64.8] * 3 + [77.7] + [64.8] * 4, abs=0.11)
+    [(x, y)] = marks(svg)
+    assert float(x) == pytest.approx(lefts[4] + 0.12 * 64.8, abs=0.11)
+    assert y == "124.0"
     assert "1 epoch" in svg
-    brackets = [bracket(*["1 epoch"] * 4), bracket(*["1 epoch"] * 6)]
+    brackets = [bracket(*[1.0] * 4), bracket(*[1.0] * 6)]
     assert "1 epoch" not in rungs_of(reached(0, 1.0), brackets=brackets)
 
 
-@pytest.mark.parametrize(
-    ("values", "smaller", "expected"),
-    [
-        ([1.0, 2.0, 3.0], True, (0.9, 3.1)),
-        ([0.0, 1, 2, 3, 4, 100], True, (-0.8, 16.8)),  # 4 + 4 * (4 - 1), and a margin
-        ([0.0, 1, 2, 3, 4, 100], False, (-5.0, 105.0)),
-        ([-100.0, 0, 1, 2, 3, 4], False, (-12.8, 4.8)),
-        ([1.0, 1, 1, 1, 1, 9], True, (0.6, 9.4)),
-        ([0.0, 0.01, 0.02, 0.03, 0.04, 9], True, (-0.008, 0.168)),
-        ([-9.0, 0, 0.01, 0.02, 0.03, 0.04], False, (-0.128, 0.048)),
-    ],
-)
-def test_what_is_far_worse_than_most_is_cut(
-    values: list[float], smaller: bool, expected: tuple[float, float]
-) -> None:
-    assert worth_drawing(values, smaller_is_better=smaller) == pytest.approx(expected)
-
-
 def test_a_legend_has_each_mark_once_in_its_order() -> None:
-    rows = [
-        row(marks=["running", "error"]), row(marks=["error"]),
-        row(marks=["stopped"], bracket=None),
-    ]  # fmt: skip
+    rows = [row(marks=["running", "error"]), row(marks=["error"])]
     search: Search = {**halving(16, 4), "rows": rows}
     assert re.findall(r"> ([\w ]+)</span>", rung_legend(search)) == ["training to it", "error"]
 
 
-def parallel(*rows: Any, axes: int = 2, name: str = "n", smaller: bool = False) -> str:
-    axis = Axis(name=name, scale="linear", is_whole=True, low=0, high=4, labels=[])
+def parallel(*rows: Any, smaller: bool = False) -> str:
+    direction = Direction.of(smaller_is_better=smaller)
     search: Search = {
-        **halving(16, 4), "axes": [axis] * axes, "smaller_is_better": smaller, "metric": "m",
+        **halving(16, 4), "axes": [number_axis("n", 0, 4, is_whole=True)] * 2,
+        "best_axis": metric_axis("m", [each["best"] for each in rows], direction),
     }  # fmt: skip
     return svg_parallel(search, rows)
 
@@ -180,7 +159,8 @@ def test_axes_of_a_search_stand_apart_with_names_and_numbers() -> None:
         ("2.0", "12.0", "start", "n"), *(("34.0", y, "start", text) for y, text in numbers),
         ("320.0", "12.0", "middle", "n"), *(("324.0", y, "start", text) for y, text in numbers),
         ("638.0", "12.0", "end", "m"),
-        ("606.0", "204.6", "end", "1"), ("606.0", "121.0", "end", "2"),
+        ("606.0", "204.6", "end", "1"), ("606.0", "162.8", "end", "1.5"),
+        ("606.0", "121.0", "end", "2"), ("606.0", "79.2", "end", "2.5"),
         ("606.0", "37.4", "end", "3"),
     ]  # fmt: skip
 
@@ -620,7 +600,7 @@ def test_smaller_is_better_unless_it_is_not(searcher: dict[str, Any], best: floa
 )
 def test_a_table_has_the_highest_rung_of_a_trial(changes: dict[str, Any], label: str) -> None:
     search: Search = {
-        **halving(16, 4), "brackets": [bracket("1 epoch", "4 epochs")], "axes": [],
+        **halving(16, 4), "brackets": place_rungs([bracket(1, 4)])[0], "axes": [],
         "rows": [row(**changes)],
     }  # fmt: skip
     head, [line] = trial_rows(search)
@@ -646,22 +626,3 @@ def test_the_card_lists_what_was_captured() -> None:
     html = render_html(build_view_state(experiment(trial(), capsule=bare), [], [], NOW))
     assert "Captured" not in html
     assert ">a notice</div>" in html
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "texts"),
-    [
-        (1e-4, 1e-1, ["0.0001", "0.001", "0.01", "0.1"]),
-        (1e-3, 1e5, ["0.001", "0.1", "10", "1000", "100000"]),  # nine powers: every second
-        (1.0, 1e7, ["1", "10", "100", "1000", "10000", "100000", "1.00e+6", "1.00e+7"]),
-        (2.0, 9.0, ["2", "9"]),
-        (2.0, 20.0, ["2", "20"]),
-        (1.0, 10.0, ["1", "10"]),
-        (3.0, 300.0, ["10", "100"]),
-    ],
-)
-def test_powers_beside_an_axis(low: float, high: float, texts: list[str]) -> None:
-    axis = Axis(name="n", scale="log", is_whole=False, low=low, high=high, labels=[])
-    search: Search = {**halving(16, 4), "axes": [axis]}
-    svg = svg_parallel(search, [row(best=1.0, values=[low])])
-    assert re.findall(r'text-anchor="start".*?>([^<]+)<', svg)[1:] == texts

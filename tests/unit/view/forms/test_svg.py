@@ -1,4 +1,4 @@
-"""Where things are in pictures: scales, ticks, and curves to a tenth of a pixel."""
+"""Where things are in pictures: curves and shares to a tenth of a pixel."""
 
 from __future__ import annotations
 
@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.view.forms import parallel_svg as parallel
-from det_jupyter.view.forms.svg import (
-    COLORS,
-    color,
-    is_dashed,
-    padded,
-    svg_chart,
-    tick_text,
-    ticks,
-)
+from det_jupyter.view.forms.svg import COLORS, color, is_dashed, svg_chart
 from det_jupyter.view.forms.verdict_card import svg_shares
 
 CURVE: Any = {
@@ -29,59 +20,18 @@ def drawn(**changes: Any) -> str:
     return svg_chart({"title": "t", "series": [CURVE | changes]}, 10)  # type: ignore[typeddict-item]  # a part
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [
-        (0, 1, [0.0, 0.5, 1.0]),
-        (-3, 7, [0.0, 5.0]),
-        (0.001, 0.0035, [0.001, 0.002, 0.003]),
-        (0, 99, [0.0, 50.0]),
-        (5, 5, []),
-    ],
-)
-def test_ticks_are_few_round_numbers(low: float, high: float, expected: list[float]) -> None:
-    assert ticks(low, high) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (0.25, "0.25"),
-        (-2.5, "-2.5"),
-        (123456.0, "123456"),
-        (1e6, "1.00e+6"),
-        (1e-4, "0.0001"),
-        (1e-5, "1.00e-5"),
-    ],
-)
-def test_numbers_beside_ticks(value: float, text: str) -> None:
-    assert tick_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("ends", "expected"),
-    [
-        ((0, 10), (-0.5, 10.5)),
-        ((5, 5), (4.5, 5.5)),
-        ((0, 0), (-1, 1)),
-        ((-2, -2), (-2.2, -1.8)),
-        ((-1.7e308, 1.7e308), (-8e307, 8e307)),
-    ],
-)
-def test_a_range_has_a_margin(ends: tuple[float, float], expected: tuple[float, float]) -> None:
-    assert padded(*ends) == pytest.approx(expected)
-
-
 def test_a_curve_is_where_its_values_are() -> None:
     svg = drawn()
     assert svg.startswith('<svg viewBox="0 0 320 150">')
-    assert 'points="14.2,126.4 162.1,70.0 310.0,13.6"' in svg
-    assert re.findall(r'<line x1="14.2" x2="310" y1="([\d.]+)"', svg) == ["126.4", "70.0", "13.6"]
+    assert 'points="24.6,126.4 167.3,70.0 310.0,13.6"' in svg
+    heights = re.findall(r'<line x1="24.6" x2="310" y1="([\d.]+)"', svg)
+    assert heights == ["126.4", "98.2", "70.0", "41.8", "13.6"]
     assert re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)".*?>(.*?)<', svg) == [
-        ("9.2", "129.4", "end", "1"), ("9.2", "73.0", "end", "2"), ("9.2", "16.6", "end", "3"),
-        ("14.2", "146.0", "middle", "0"), ("162.1", "146.0", "middle", "5"),
-        ("310.0", "146.0", "middle", "10"),
+        ("19.6", "129.4", "end", "1"), ("19.6", "101.2", "end", "1.5"),
+        ("19.6", "73.0", "end", "2"), ("19.6", "44.8", "end", "2.5"), ("19.6", "16.6", "end", "3"),
+        ("24.6", "146.0", "middle", "0"), ("81.7", "146.0", "middle", "2"),
+        ("138.8", "146.0", "middle", "4"), ("195.8", "146.0", "middle", "6"),
+        ("252.9", "146.0", "middle", "8"), ("310.0", "146.0", "middle", "10"),
     ]  # fmt: skip
 
 
@@ -89,7 +39,7 @@ def test_points_around_a_gap_are_dots() -> None:
     svg = drawn(values=[1.0, None, 3.0])
     assert "<polyline" not in svg
     found = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="2.2"', svg)
-    assert found == [("14.2", "126.4"), ("310.0", "13.6")]
+    assert found == [("24.6", "126.4"), ("310.0", "13.6")]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +75,6 @@ def test_a_bar_of_shares_has_its_legend_in_rows() -> None:
             share("compute", "a" * 40, 0.5),
             share("input", "b" * 40, 0.25),
             share("transfer", "c" * 40, 0.25),
-            share("residual", "d", 0.004),  # too little to be seen
         ]
     )
     rects = re.findall(r'<rect x="([\d.]+)" y="(\d+)" width="([\d.]+)" height="(\d+)"', svg)
@@ -139,29 +88,3 @@ def test_a_bar_of_shares_has_its_legend_in_rows() -> None:
     assert [x for x, _ in swatches] == [0.0, 280.0, 0.0]
     (height,) = re.findall(r'viewBox="0 0 640 (\d+)"', svg)
     assert int(height) == 24 + 2 * ROW
-
-
-def axis(**changes: Any) -> Any:
-    fields = {"name": "n", "scale": "linear", "is_whole": False, "low": 0.0, "high": 1.0}
-    return fields | {"labels": []} | changes
-
-
-@pytest.mark.parametrize(
-    ("given", "shares", "marks"),
-    [
-        (axis(), [0.0, 0.5, 1.0], ["0", "0.5", "1"]),
-        (axis(low=2.0, high=2.0), [0.5, 0.5, 0.5], []),
-        (axis(low=0.0, high=2.0, is_whole=True), [0.0, 0.25, 0.5], ["0", "1", "2"]),
-        (axis(low=0.0, high=2.0), [0.0, 0.25, 0.5], ["0", "0.5", "1", "1.5", "2"]),
-        (axis(scale="log", low=0.25, high=1.0), [0.0, 0.5, 1.0], ["0.25", "1"]),
-        (axis(scale="log", low=0.01, high=1.0), [0.0, 0.8495, 1.0], ["0.01", "0.1", "1"]),
-        (axis(scale="log", low=0.0, high=1.0), [0.0, 0.5, 1.0], ["0", "0.5", "1"]),
-        (axis(scale="category", labels=["a", "b"]), [0.25, 0.5, 0.75], ["a", "b"]),
-        (axis(scale="category", labels=list("abcdefghijklmnopqrstuvwxyz")),
-         [0.0192, 0.0385, 0.0577], list("aeimquy")),
-    ],
-)  # fmt: skip
-def test_an_axis_of_hyperparameters(given: Any, shares: list[float], marks: list[str]) -> None:
-    where, found = parallel._scale(given)
-    assert [where(value) for value in (0.0, 0.5, 1.0)] == pytest.approx(shares, abs=1e-3)
-    assert [text for _, text in found] == marks

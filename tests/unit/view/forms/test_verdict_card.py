@@ -42,7 +42,7 @@ def test_the_state_has_the_verdict_with_shares_in_the_order_of_the_bar() -> None
     [shown] = state_of(FOUND)["trials"]
     assert shown["verdict"]["sentence"] == FOUND.sentence
     assert [one["kind"] for one in shown["verdict"]["shares"]] == [
-        "compute", "input", "transfer", "residual",
+        "compute", "input", "residual",
     ]  # fmt: skip
     assert shown["verdict"]["causes"][0]["word"] == "waiting for data"
     assert state_of(None)["trials"][0]["verdict"] is None

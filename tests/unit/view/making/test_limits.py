@@ -8,22 +8,23 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages import PoolStatus, State, TrialView
+from det_jupyter.contract.messages import PoolStatus, State, TrialView, Verdict
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
 from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.svg import svg_chart
 from det_jupyter.view.forms.text_lines import left_out_note, trial_rows
 from det_jupyter.view.forms.verdict_card import shares_text
+from det_jupyter.view.making.axes import number_axis
 from det_jupyter.view.making.charts import build_charts
 from det_jupyter.view.making.comparison_view import build_comparison, left_out
 from det_jupyter.view.making.results import Compared, slot_hours_text, value_text
 from det_jupyter.view.making.search_view import build_search
 from det_jupyter.view.making.slot_bars import build_pools
 from det_jupyter.view.making.space import place_trials
+from det_jupyter.view.making.trial_view import build_verdict
 from det_jupyter.view.making.waits import build_cluster
-from det_jupyter.view.model.search_state import Axis, Search
-from det_jupyter.view.model.verdict_state import TimeShare
+from det_jupyter.view.model.search_state import Search
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_cluster_samples import (
     NOW,
@@ -72,8 +73,7 @@ def metric_name(text: str) -> str:
 
 
 def axis_name(text: str) -> str:
-    axis = Axis(name=text, scale="linear", is_whole=True, low=0, high=1, labels=[])
-    search: Search = {**halving(16, 4), "axes": [axis] * 9}
+    search: Search = {**halving(16, 4), "axes": [number_axis(text, 0, 1)] * 9}
     picture = svg_parallel(search, [row(best=1.0, values=[0.0] * 9)])
     return str(re.findall(r">([^<>]+)</text>", picture)[0])
 
@@ -303,14 +303,13 @@ def test_lines_of_code_in_a_terminal(num_lines: int, last: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(0.0049, "compute 99 %"), (0.005, "compute 99 %, input 0 %")]
+    ("share", "text"), [(0.0049, "compute 99 %"), (0.005, "compute 99 %, waiting for data 0 %")]
 )
 def test_shares_that_can_be_seen(share: float, text: str) -> None:
-    shares = [
-        TimeShare(kind="input", word="input", share=share),
-        TimeShare(kind="compute", word="compute", share=0.99),
-    ]
-    assert shares_text(shares) == text
+    found = Verdict(
+        kind="input", sentence="s", at=1.0, batches=9, shares={"input": share, "compute": 0.99}
+    )
+    assert shares_text(build_verdict(found)["shares"]) == text
 
 
 @pytest.mark.parametrize(("num", "num_more"), [(10, None), (11, 1), (12, 2)])

@@ -35,13 +35,13 @@ def test_constants_are_left_out_and_nested_ones_named_by_their_path() -> None:
         ({"type": "log", "base": 10, "minval": -2, "maxval": 2}, ("log", False, 0.01, 100, [])),
         ({"type": "log", "base": 2, "minval": 3, "maxval": 5}, ("log", True, 8, 32, [])),
         ({"type": "categorical", "vals": ["a", 1, None, True]},
-         ("category", True, 0, 3, ["a", "1", "null", "true"])),
+         ("category", True, -0.5, 3.5, ["a", "1", "null", "true"])),
     ],
 )  # fmt: skip
 def test_axis_follows_the_type(spec: Any, expected: tuple[Any, ...]) -> None:
     [found], _ = place_trials({"x": spec}, [])
     assert (
-        found["scale"], found["is_whole"], found["low"], found["high"], found["labels"]
+        found["scale"], found["is_whole"], found["start"], found["end"], found["labels"]
     ) == expected  # fmt: skip
 
 
@@ -53,13 +53,13 @@ def test_category_places_are_those_of_its_labels() -> None:
 
 def test_values_beyond_the_ends_widen_the_axis() -> None:
     found, places = axis({"type": "double", "minval": 0, "maxval": 1}, 0.5, 3.0)
-    assert (found["low"], found["high"]) == (0, 3)
+    assert (found["start"], found["end"]) == (0, 3)
     assert places == [0.5, 3.0]
 
 
 def test_constant_that_differs_all_the_same_is_an_axis() -> None:
     found, places = axis(64, 64, 128)
-    assert (found["scale"], found["is_whole"], found["low"], found["high"]) == (
+    assert (found["scale"], found["is_whole"], found["start"], found["end"]) == (
         "linear", True, 64, 128
     )  # fmt: skip
     assert places == [64, 128]
@@ -86,7 +86,7 @@ def test_huge_exponents_have_no_end() -> None:
     [found], _ = place_trials(
         {"x": {"type": "log", "base": 10, "minval": -4, "maxval": 999}}, [{"x": 1.0}]
     )
-    assert (found["low"], found["high"]) == (1.0, 1.0)
+    assert (found["start"], found["end"]) == (1.0, 1.0)
 
 
 def test_whole_number_beyond_floats_is_a_label() -> None:
@@ -117,5 +117,5 @@ def test_any_values_have_a_place_within_their_axis(values: list[Any]) -> None:
     [found], rows = place_trials(space, [{"x": value} for value in values])
     for [place] in rows:
         assert place is not None
-        assert found["low"] <= place <= found["high"]
+        assert found["start"] <= place <= found["end"]
         assert value_text(found, place) == found["labels"][int(place)]
