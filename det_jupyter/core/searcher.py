@@ -23,6 +23,7 @@ from typing import Any
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.journal import TargetReached
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.core.argument_checks import (
     ContextPart,
     checked_steps,
@@ -329,12 +330,11 @@ class SearcherContext(ContextPart):
         """Wait for the next target and return it; None if the run is requested to leave."""
         if self._page is None:
             return None
-        pause_s, longest_s = _PAUSES_S
+        pauses = growing_pauses(*_PAUSES_S)
         while not self._page.check("preempt"):
             if found := self._farther_target():
                 return found
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
+            time.sleep(next(pauses))
         return None
 
 

@@ -23,6 +23,7 @@ _KILLED = re.compile(
 )
 # Precedes the line above if the limit is a control group's.
 _LIMIT = re.compile(r"memory: usage \d+kB, limit (\d+)kB")
+_MOST_BYTES = 1 << 16  # most bytes of a record
 _MOST_RECORDS = 20_000  # records read in one call; the kernel's buffer has fewer
 
 
@@ -55,7 +56,7 @@ class KernelLog:
             return messages
         for _ in range(_MOST_RECORDS):
             try:
-                records = os.read(self._fd, 1 << 16)
+                records = os.read(self._fd, _MOST_BYTES)
             except BrokenPipeError:  # the oldest records were overwritten; continue after them
                 continue
             except OSError:  # there is no other record

@@ -28,6 +28,7 @@ _INODE_AT, _ATTRIBUTES_AT = 68, 72
 _RECEIVED_AT = 128  # tcpi_bytes_received in tcp_info
 _REPLY_S = 1.0
 _MOST_FILES = 2000  # of a process
+_MOST_BYTES = 1 << 17  # of a reply
 
 _Key = tuple[int, str, str]  # process, descriptor, what it is open to
 
@@ -101,7 +102,7 @@ def _connections(family: int) -> Iterable[tuple[int, int, int, int]]:
         link.settimeout(_REPLY_S)
         link.sendto(header + request, (0, 0))
         while True:
-            data, at = link.recv(1 << 17), 0
+            data, at = link.recv(_MOST_BYTES), 0
             while at < len(data):
                 length, kind, *_ = _HEADER.unpack_from(data, at)
                 if kind != _DUMP_BY_FAMILY:  # the end, or an error

@@ -24,6 +24,7 @@ _OF_RUNTIMES = (
     b"cuda0", b"CUDA", b"python-tensor",
 )  # fmt: skip
 _MOST_DESCENDANTS = 200
+_MOST_BYTES = 1 << 16  # most bytes read of a file
 # The kernel function that waits for the program of a FUSE file system, such as sshfs or gcsfuse.
 # It counts as waiting for a disk (state D), although signals can end the wait.
 _OF_FUSE = "request_wait_answer"
@@ -196,6 +197,6 @@ def kernel_wait(pid: int, thread: int) -> str:
 def _read(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, 65536)
+        return os.read(descriptor, _MOST_BYTES)
     finally:
         os.close(descriptor)

@@ -263,16 +263,13 @@ class StallWatch:
         self._after_s = after_s
         self._others_wait = others_wait
         self._ranks: dict[int, _RankWatch] = {}
-        self._progress: tuple[tuple[int, ...], ...] = ()
         self._first_batch = first_batch
         self._is_past_start = False
-        self._since = self._now = 0.0
-        self._looked_at = float("-inf")
-        self._pause_s = _LOOKS_APART_S[0]
+        self._now = 0.0
         self._stalled: dict[int, Kind] | None = None
-        self._moved = 0  # samples in a row in which a stalled rank has moved
         # By place: how long the ranks stood still before they went on.
         self._survived: dict[Hashable, float] = {}
+        # `_begin` sets what starts anew with each progress, first with the first sample.
 
     def step(self, samples: Sequence[RankSample], now: float) -> Finding:
         """Take a sample of all ranks; `now` is monotonic seconds."""
@@ -300,11 +297,12 @@ class StallWatch:
 
     def _begin(self, progress: tuple[tuple[int, ...], ...], now: float) -> None:
         if self._stalled is not None and progress != self._progress:
-            place = self._place()
-            self._survived[place] = max(self._survived.get(place, 0.0), now - self._since)
+            self._survived[self._place()] = now - self._since  # longer than the time before
             self._stalled = None
-        self._progress, self._since = progress, now
-        self._looked_at, self._pause_s, self._moved = float("-inf"), _LOOKS_APART_S[0], 0
+        self._progress: tuple[tuple[int, ...], ...] = progress
+        self._since: float = now
+        self._looked_at, self._pause_s = float("-inf"), _LOOKS_APART_S[0]
+        self._moved = 0  # samples in a row in which a stalled rank has moved
         for watch in self._ranks.values():
             watch.begin(now)
 

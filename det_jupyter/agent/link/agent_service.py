@@ -51,6 +51,7 @@ from det_jupyter.contract.messages import (
     RunReport,
     StartGang,
 )
+from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.errors import AgentDismissed, MasterUnreachable
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ _PAUSES_S = (0.1, 1.0)  # first and longest pause between two attempts to connec
 _IDLE_POLL_S = 0.2  # how often `serve` checks whether this process is needed
 _DEVICES_S = 2.0  # how long a slow driver may delay the first registration
 _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
+_EXITS_POLL_S = 0.01  # how often it is checked whether the master has stored the ends
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 _REMOTE_ENDING_S = 10.0  # a remote agent uploads checkpoints before it reports the ends
 
@@ -156,7 +158,7 @@ class AgentService:
             is_stored = all(run.exit_sent_at is not None for run in self._runs.values())
             if is_stored and not self._must_register:
                 return
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(_EXITS_POLL_S)
 
     async def keep_linked(self) -> None:
         """Connect to the master, and again after each failure; runs until cancelled."""
@@ -172,8 +174,7 @@ class AgentService:
         with suppress(TimeoutError):  # the master must not start trials on GPUs in use
             async with asyncio.timeout(_DEVICES_S):
                 await self._devices_seen.wait()
-        pause_s, longest_s = _PAUSES_S
-        reason = ""
+        pauses, reason = growing_pauses(*_PAUSES_S), ""
         while not (
             self._is_closed or self.dismissal
         ):  # a TaskGroup that fails hides that it was cancelled
@@ -188,9 +189,8 @@ class AgentService:
             except* Exception as unexpected:  # for example, no file can be opened
                 reason = _log_disconnect(unexpected, reason)
             if time.monotonic() - began > _STEADY_S:
-                pause_s, reason = _PAUSES_S[0], ""
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
+                pauses, reason = growing_pauses(*_PAUSES_S), ""
+            await asyncio.sleep(next(pauses))
 
     async def _serve_connection(self) -> None:
         async with (

@@ -116,12 +116,12 @@ class TrialFiles:
                     yield name, state
 
     async def _send(self, http: httpx.AsyncClient, run: Run, name: str, state: _State) -> None:
-        sent = self._sent[run.id].get(name)
-        grows = _EVENTS in name and sent is not None and state.size >= sent.size
+        sent = self._sent[run.id].get(name, _State(0, 0))
+        grows = _EVENTS in name and state.size >= sent.size
         place: dict[str, str | int] = {"of": "tensorboard", "name": name, "size": state.size}
         url = f"{self._base}/runs/{quote(run.id)}/files"
         try:
-            offset = sent.size if grows and sent is not None else 0
+            offset = sent.size if grows else 0
             await send_file(http, url, _folder_of(run) / name, place, offset, state.size)
         except FileNotFoundError:  # removed meanwhile
             return

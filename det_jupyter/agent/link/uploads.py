@@ -48,6 +48,7 @@ from det_jupyter.contract.run.journal import (
     parse_line,
     to_line,
 )
+from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.contract.values.text import error_text, size
 from det_jupyter.errors import BucketProblem
 from det_jupyter.storage.buckets.storage import copies_dir
@@ -279,7 +280,7 @@ class Uploads:
         self, what: str, send: Attempt, to: Destination, run: Run | None
     ) -> str | None:
         failing_since, num_failures = 0.0, 0
-        pause_s, longest_s = _PAUSES_S
+        pauses, longest_s = growing_pauses(*_PAUSES_S), _PAUSES_S[1]
         while True:
             try:
                 return await send()
@@ -302,8 +303,7 @@ class Uploads:
                 ):
                     raise
                 logger.warning("%s is uploaded again: %s", what, error_text(error))
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
+            await asyncio.sleep(next(pauses))
 
     def _give_up(self, run: Run, uuid: str, error: Exception) -> None:
         logger.error("checkpoint %s is not uploaded, so its run ends: %s", uuid, error_text(error))

@@ -43,7 +43,6 @@ class ActiveRun:
         """End the gang because the computer of other ranks cannot be reached."""
         logger.error("allocation=%s: %s", self.run.id, cut.sentence)
         self.gang.cut_off(cut)
-        self.end_ordered.set()
 
     def kill_at(self, deadline: float) -> None:
         """Kill the gang at this time of the loop's clock, or at its earlier deadline."""

@@ -39,6 +39,7 @@ FENCE_S = 25.0
 MARGIN_S = 1.0
 _ANSWER_S = 30.0  # for a watcher that has just been started, on a busy computer
 _EXIT_S = 5.0
+_MOST_BYTES = 1 << 16  # most bytes read at a time
 _PAUSE_S = 2.0  # pause between two starts of the watcher
 
 
@@ -151,7 +152,7 @@ class Lease:
         if self._connection is None:
             return
         try:
-            data = self._connection.recv(1 << 16)
+            data = self._connection.recv(_MOST_BYTES)
         except BlockingIOError:
             return
         except OSError:

@@ -39,6 +39,7 @@ _CHECK_S = 0.1  # a timeout would not count the time in which the computer is su
 _AGAIN_S = 1.0
 _KILL_S = 2.0  # time for killed processes to exit, in which the watcher does nothing else
 _LOCK_S = 1.0
+_MOST_BYTES = 1 << 16  # that are read at a time
 
 
 def main() -> int:
@@ -68,7 +69,7 @@ def watch(connection: socket.socket, end: Callable[[], None]) -> bool:
         if select.select([connection], [], [], timeout_s)[0]:
             data = b""
             with suppress(ConnectionError):
-                data = connection.recv(1 << 16)
+                data = connection.recv(_MOST_BYTES)
             if not data:
                 return until < math.inf
             *lines, received = (received + data).split(b"\n")

@@ -209,15 +209,14 @@ class MemoryWatch:
             held[f"rank {rank}"] = killed[pid]
         own = [(f"rank {rank}", held.pop(f"rank {rank}", 0))]
         workers = f"the loader workers of rank {rank}"
-        lost = sum(size for each, size in killed.items() if each != pid)
-        if lost > held.get(workers, 0) and pid not in killed:
-            held[workers] = lost
+        if pid not in killed:
+            held[workers] = max(held.get(workers, 0), sum(killed.values()))
         group = _text(self._proc / "self" / "cgroup") if is_of_group else ""
         others = [*held.items(), *self._others({*pids.values(), os.getpid()}, group)]
         if shared := _shared_bytes():
             others.append(("/dev/shm", shared))
         others.sort(key=lambda item: -item[1])
-        large = [item for item in others if item[1] > _LEAST_SHARE * limit and item[1] > 0]
+        large = [item for item in others if item[1] > _LEAST_SHARE * limit]
         return [
             MemoryHolder(name=name, num_bytes=num_bytes)
             for name, num_bytes in [*own, *large][:_MOST_HOLDERS]

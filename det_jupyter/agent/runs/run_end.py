@@ -51,6 +51,7 @@ from det_jupyter.contract.run.output_lines import last_lines, read_end
 from det_jupyter.contract.values.lengths import Length
 
 _LINES = 20  # lines of output shown if there is no stack
+_MOST_TEXT = 1000  # of them, in characters
 _LINES_BEFORE = 5  # a fatal error: they may contain its cause
 _FATAL = re.compile(r"^Fatal Python error: .*$", re.MULTILINE)
 _THREAD = re.compile(
@@ -143,7 +144,7 @@ def crash_output(
     """
     fatal = next(reversed(list(_FATAL.finditer(text))), None)
     if fatal is None:
-        tail = last_lines(text, _LINES, most=1000)
+        tail = last_lines(text, _LINES, most=_MOST_TEXT)
         return CrashOutput(traceback=f"It printed at last:\n{tail}\n") if tail else None
     before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
     stack = _user_stack(text[fatal.end() :], labels, cwd)
@@ -205,14 +206,14 @@ def describe_entered(entered: Mapping[int, tuple[int, str]]) -> str:
     most = max((number for number, _ in entered.values()), default=0)
     ahead = {rank: text for rank, (number, text) in entered.items() if number == most}
     behind = sorted(entered.keys() - ahead.keys())
-    if not most or not ahead:
+    if not most:
         return ""
-    if behind:
-        rank = min(ahead)
-        return (
-            f"rank {rank} entered {ahead[rank]} where rank {behind[0]} entered another collective"
-        )
     first = min(ahead)
+    if behind:
+        return (
+            f"rank {first} entered {ahead[first]} where rank {behind[0]} entered another "
+            "collective"
+        )
     other = next((rank for rank in sorted(ahead) if ahead[rank] != ahead[first]), None)
     if other is None:
         return ""

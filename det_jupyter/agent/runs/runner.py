@@ -225,7 +225,6 @@ class Runner:
         runs[run.id] = run
         if self.leave_ordered.is_set():  # the order was on its way when this agent began to exit
             gang.lose(Loss.LEAVING)
-            gang.not_started()
             self._finish(active, with_details(run, gang.to_report(time.time())))
             return
         try:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from det_jupyter.agent.sampler.readings import Values
 from det_jupyter.agent.starting.zygote_process import child_setup
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.values.pauses import growing_pauses
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +84,7 @@ class GpuWatch:
             self._task = None
 
     async def _keep_running(self) -> None:
-        pause_s, longest_s = _PAUSES_S
-        reported = ""
+        pauses, reported = growing_pauses(*_PAUSES_S), ""
         while True:
             reason, has_worked = await self._run_once()
             if reason != reported or has_worked:
@@ -92,9 +92,8 @@ class GpuWatch:
                 self._take(reason)
             reported = reason
             if has_worked:
-                pause_s = _PAUSES_S[0]
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
+                pauses = growing_pauses(*_PAUSES_S)
+            await asyncio.sleep(next(pauses))
 
     async def _run_once(self) -> tuple[str, bool]:
         """Run the process until it exits; return the reason, and whether it printed samples."""

@@ -27,6 +27,7 @@ _READ_BYTES, _WRITE_BYTES = 9, 11  # words of `io`
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _ENDED = (b"Z", b"X")
+_MOST_BYTES, _CHILDREN_BYTES = 1024, 1 << 16  # of a file, and of the list of children
 
 NO_PERMISSION = "no permission to read what this process counts (/proc/PID/io)"
 NOT_COUNTED = "the system does not count the disk use of processes (/proc/PID/io)"
@@ -75,7 +76,7 @@ class ProcFiles:
         Raises:
             OSError: It has ended.
         """
-        data = os.pread(self._stat, 1024, 0)
+        data = _content(self._stat)
         fields = data[data.rindex(b")") + 2 :].split(None, _RSS + 1)
         if fields[_STATE] in _ENDED:
             return None
@@ -94,7 +95,7 @@ class ProcFiles:
         if self._io is None:
             return None
         try:
-            words = os.pread(self._io, 512, 0).split()
+            words = _content(self._io).split()
         except PermissionError:  # for example, reading needs CAP_SYS_PTRACE
             self.io_problem = NO_PERMISSION
             os.close(self._io)
@@ -116,7 +117,7 @@ class ProcFiles:
             except OSError:
                 self.wait_problem = NO_WAITS
                 return None
-        return int(os.pread(self._schedule, 128, 0).split()[1]) / 1e9
+        return int(_content(self._schedule).split()[1]) / 1e9
 
     def children(self) -> list[int]:
         """Return the pids of the children of its main thread.
@@ -126,8 +127,7 @@ class ProcFiles:
         """
         if self._children is None:
             return []
-        data = os.pread(self._children, 65536, 0)
-        return list(map(int, data.split())) if data else []
+        return list(map(int, _content(self._children, _CHILDREN_BYTES).split()))
 
     def close(self) -> None:
         """Close the files."""
@@ -138,6 +138,10 @@ class ProcFiles:
 
 def _open(pid: int, name: str) -> int:
     return os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _content(descriptor: int, most_bytes: int = _MOST_BYTES) -> bytes:
+    return os.pread(descriptor, most_bytes, 0)
 
 
 def children_of_threads(pid: int) -> list[int]:

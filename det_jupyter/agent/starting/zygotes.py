@@ -131,7 +131,6 @@ class Zygote:
     async def close(self) -> None:
         """End the fork server and its ranks."""
         self._is_closing = True
-        self._watching.cancel()
         self._writer.close()
         await self._listening
 
@@ -144,6 +143,7 @@ class Zygote:
             pass  # the fork server exited during a write
         finally:
             self.is_alive = False
+            self._watching.cancel()
             self._writer.close()
             self._fail_requests()
             await self._end_ranks()

@@ -21,6 +21,7 @@ from det_jupyter.agent.tunnel.connections import (
 )
 from det_jupyter.contract.host.tls_client import trusting
 from det_jupyter.contract.messages import Cut, GangLink
+from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import LaunchError
 
@@ -89,7 +90,7 @@ class Dialer:
         )
         line = request.model_dump_json().encode() + b"\n"
         began = reached_at = time.monotonic()
-        pause_s, longest_s = _PAUSES_S
+        pauses = growing_pauses(*_PAUSES_S)
         while True:
             problem: Exception | None = None
             try:
@@ -111,8 +112,7 @@ class Dialer:
                     f"agent {self.link.agents[group]}, at {self.where(group)}, has not begun to "
                     f"start its part of the gang within {_BEGUN_S:g} s"
                 )
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
+            await asyncio.sleep(next(pauses))
 
     async def _open(self, group: int, context: ssl.SSLContext, line: bytes) -> Connection | None:
         """Return a connection; None if the agent does not carry the gang (yet)."""
@@ -162,7 +162,7 @@ def connect_problem(error: BaseException) -> str:
 def _keep_alive(writer: asyncio.StreamWriter) -> None:
     """Turn on TCP keepalive: it detects a lost computer, and routers keep the connection open."""
     sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, True)
     for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -32,11 +32,13 @@ from det_jupyter.agent.tunnel.peers import answer_measure, offer_port
 from det_jupyter.contract.host.pending_connections import PendingConnections
 from det_jupyter.contract.host.tls_listener import TlsListener, listen_for_tls
 from det_jupyter.contract.messages import GangLink
+from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.errors import DetError
 
 logger = logging.getLogger(__name__)
 
 _REQUEST_S = 10.0  # time limit for the handshake, and again for the request
+_PAUSES_S = (0.002, 0.05)  # first and longest pause between two attempts to connect to rank 0
 _MOST_REQUESTS = 64  # most connections at a time that have not sent the secret
 
 
@@ -81,7 +83,7 @@ class CarriedGang:
     async def connect(self, want: Literal["objects", "store"]) -> Connection:
         """Return a connection to rank 0, once it listens."""
         assert self.store is not None
-        pause_s, longest_s = 0.002, 0.05
+        pauses = growing_pauses(*_PAUSES_S)
         while True:
             with suppress(OSError, ValueError):
                 if want == "objects":
@@ -89,8 +91,7 @@ class CarriedGang:
                     return await asyncio.open_unix_connection(path, limit=LIMIT_BYTES)
                 port = int(port_file(self.store).read_text())
                 return await asyncio.open_connection("127.0.0.1", port, limit=LIMIT_BYTES)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, longest_s)
+            await asyncio.sleep(next(pauses))
 
 
 class GangListener:

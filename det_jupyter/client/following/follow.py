@@ -13,6 +13,7 @@ from typing import cast
 from det_jupyter.client.client import Client
 from det_jupyter.client.handle_text import state_word
 from det_jupyter.contract.messages import ExperimentView, Pause, State
+from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.errors import (
     Conflict,
     DetError,
@@ -158,10 +159,9 @@ def pause_and_wait(
     """
     deadline = float("inf") if timeout is None else time.monotonic() + timeout
     state: State = client.change(Pause(experiment_id=experiment_id, at_once=at_once)).state
-    pause_s = _FIRST_LOOK_S
+    pauses = growing_pauses(_FIRST_LOOK_S, _AGAIN_S)
     while state is State.PAUSING and (left_s := deadline - time.monotonic()) > 0:
-        time.sleep(min(pause_s, left_s))
-        pause_s = min(2 * pause_s, _AGAIN_S)
+        time.sleep(min(next(pauses), left_s))
         state = client.experiment(experiment_id).state
     return state
 
