@@ -7,6 +7,7 @@ import asyncio
 import io
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link import agent_service
 from det_jupyter.agent.run_agent import run_agent
 from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.starting.spawn import Spawner
 from det_jupyter.agent.starting.zygote_process import RANK_TARGET, ZygoteProcess
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
@@ -125,6 +127,33 @@ def test_an_agent_offers_its_slots_adopts_runs_and_leaves_as_ordered(
     assert GangExited.model_validate_json(end.read_bytes()).loss is Loss.LEAVING
     assert not [*paths.runtime_dir().glob("agent.sockets")]
     assert master.mistakes == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_agent_leaves_at_a_signal_and_is_told_by_others_of_ranks_that_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    master, reaped = FakeMaster(tmp_path), list[Spawner]()
+    monkeypatch.setattr(Spawner, "reap", lambda spawner: reaped.append(spawner))
+    master.start()
+
+    async def act(first: ZygoteProcess) -> None:
+        running = asyncio.create_task(run_agent(first, 0, options(), ""))
+        while not master.linked:
+            await asyncio.sleep(0.005)
+        reaped.clear()
+        with subprocess.Popen(["true"]):
+            while not reaped:
+                await asyncio.sleep(0.005)
+        os.kill(os.getpid(), number)
+        await running
+
+    try:
+        with fork_server() as first:
+            asyncio.run(act(first))
+    finally:
+        master.stop()
+    assert len(master.registrations) == 1
 
 
 def test_the_devices_of_an_agent_are_watched_if_it_has_some(
@@ -290,7 +319,11 @@ class Started:
         monkeypatch.setattr(main_module, "start_clean", start_clean)
         monkeypatch.setattr(module, "run_agent", run)
         monkeypatch.setattr(main_module, "_LOCK_S", 0.02)
-        monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+        self.levels: list[int] = []
+        monkeypatch.setattr(
+            logging, "basicConfig", lambda *, level, format: self.levels.append(level)
+        )
+        monkeypatch.setattr(logging.getLogger("httpx"), "level", logging.NOTSET)
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -303,6 +336,8 @@ def test_an_agent_of_this_computer_is_started_once(monkeypatch: pytest.MonkeyPat
     assert run_main(monkeypatch) == 0
     assert started.zygotes == [(sys.executable, RANK_TARGET)]
     assert started.keeps_share == [False]
+    assert started.levels == [logging.INFO]
+    assert logging.getLogger("httpx").level == logging.WARNING  # not a line for each request
     ((given, text),) = started.agents
     assert (given.agent, given.leave_after_s, given.fence_after_s, text) == ([], 60.0, None, "")
     assert (given.port, given.address) == (0, "")

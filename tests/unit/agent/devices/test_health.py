@@ -11,7 +11,7 @@ from det_jupyter.agent.devices.health import DeviceHealth
 from det_jupyter.agent.devices.kernel_log import KernelLog
 from det_jupyter.agent.devices.nvml import NvmlProbe, cuda_devices
 from det_jupyter.agent.devices.xid_log import XidMessage, parse_xids
-from det_jupyter.contract.messages import SlotView
+from det_jupyter.contract.messages import DeviceFault, SlotView
 from tests import fake_nvml
 from tests.fake_nvml import FakeNvml
 
@@ -184,3 +184,54 @@ def test_other_gpus_are_offered_if_one_is_lost_when_the_agent_starts(
     nvml = FakeNvml(3, lost=[1])
     monkeypatch.setattr("det_jupyter.agent.devices.nvml.initialised_nvml", lambda: nvml)
     assert [device.index for device in cuda_devices()] == [0, 2]
+
+
+def test_a_gpu_that_was_not_reached_once_is_lost_for_long_when_it_has_an_error_later(
+    devices: Devices,
+) -> None:
+    devices.nvml.lost = {0}
+    devices.look(5.0)
+    devices.nvml.lost = set()
+    assert devices.look(20.0) == {}
+    devices.nvml.events = [("GPU-0", 119)]
+    assert devices.look(30.0).keys() == devices.look(100.0).keys() == devices.look(629.0).keys()
+    assert devices.look(630.0) == {}
+
+
+def test_a_loss_is_told_once_however_long_it_lasts(devices: Devices) -> None:
+    devices.nvml.lost = {0}
+    devices.look(5.0)
+    assert devices.look(100.0).keys() == {0}
+    assert devices.health.faults_of([0], 5.0, []).keys() == {0}
+    assert devices.health.faults_of([0], 5.1, []) == {}
+
+
+@pytest.mark.parametrize(("after_s", "is_another"), [(10.0, False), (10.5, True)])
+def test_the_same_error_10_seconds_later_is_another_one(
+    devices: Devices, after_s: float, is_another: bool
+) -> None:
+    for now in (1.0, 1.0 + after_s):
+        devices.nvml.events = [("GPU-0", 31)]
+        devices.look(now)
+    assert (devices.health.faults_of([0], 2.0, []) != {}) is is_another
+
+
+def test_faults_of_simulated_devices_explain_crashes_too() -> None:
+    health = DeviceHealth(GPUS)
+    first, second = (DeviceFault(index=4, at=at, xid=79) for at in (1.0, 2.0))
+    for lost in ({0: first}, {0: first}, {0: second}):
+        health.set_lost(lost)
+    assert health.lost == {0: second}
+    assert health.faults_of([0], 1.0, []) == {0: first}
+    assert health.faults_of([0], 1.5, []) == {0: second}
+    health.set_lost({})
+    assert (health.lost, health.faults_of([0], 1.0, [])) == ({}, {})
+
+
+def test_a_gpu_is_located_once_and_all_of_its_errors_are_asked_for(devices: Devices) -> None:
+    devices.nvml.events = [("GPU-0", 31), ("GPU-0", 13), ("GPU-1", 63)]
+    devices.look(1.0)
+    found = devices.health.faults_of([0, 1], 0.0, [])
+    assert {slot: fault.xid for slot, fault in found.items()} == {0: 31, 1: 63}
+    assert devices.nvml.asked.count("nvmlDeviceGetPciInfo") == 2
+    assert devices.nvml.asked.count("nvmlDeviceRegisterEvents") == 2

@@ -75,11 +75,13 @@ def looks(
 
 
 def test_a_process_that_computes_is_a_stranger_unless_it_is_ours() -> None:
-    occupancy = make(FakeProbe(use(computes(10), computes(11)), use(computes(11))), own=[11])
+    occupancy = make(FakeProbe(use(computes(11), computes(10)), use(computes(11))), own=[11])
     assert looks(occupancy, 0.0) == [{0: [10]}]
 
 
-@pytest.mark.parametrize(("memory", "counts"), [(300 * MIB, False), (501 * MIB, True)])
+@pytest.mark.parametrize(
+    ("memory", "counts"), [(300 * MIB, False), (500 * MIB, False), (501 * MIB, True)]
+)
 def test_a_desktop_is_none_but_what_draws_with_much_memory_is(memory: int, counts: bool) -> None:
     occupancy = make(FakeProbe(use(draws(10, memory)), use()))
     assert looks(occupancy, 0.0) == [{0: [10]} if counts else {}]
@@ -144,7 +146,7 @@ def test_what_nobody_seems_to_be_is_ours_where_a_gang_is_or_just_was() -> None:
     occupancy = make(probe, unseen=[10])
     assert looks(occupancy, 0.0, 2.0, held=[GPUS[0]]) == [{}, {1: [0]}]
     assert looks(occupancy, 4.0, 6.9) == [{1: [0]}, {1: [0]}]
-    assert looks(occupancy, 8.0, 10.0) == [{1: [0]}, {0: [10], 1: [0]}]
+    assert looks(occupancy, 7.0, 9.0) == [{1: [0]}, {0: [10], 1: [0]}]
 
 
 def test_a_gang_on_cpu_places_claims_no_device() -> None:
@@ -227,6 +229,8 @@ def test_staying_idle_and_another_order_are_no_news() -> None:
     before = {0: [process(1, idle_since=5.0), process(2)]}
     assert not has_changed(before, {0: [process(2), process(1, idle_since=6.0)]})
     assert has_changed({0: [process(memory=0)]}, {0: [process(memory=1)]})
+    assert has_changed(before, {0: [process(1, idle_since=5.0), process(2, idle_since=5.0)]})
+    assert has_changed({**before, 1: [process()]}, {**before, 1: [process(), process(2)]})
 
 
 @given(st.dictionaries(st.integers(0, 3), st.lists(st.integers(1, 9).map(process), max_size=3)))
@@ -259,6 +263,7 @@ def test_a_kernel_is_known_by_its_connection_file(words: list[str], kernel_id: s
         (["run", "https://ada:pw@host/x"], "run https://…@host/x"),
         (["run", "two\n  lines\t"], "run two lines"),
         (["/a/" + "x" * 100], "x" * 79 + "…"),
+        (["/a/" + "x" * 80], "x" * 80),
         ([], ""),
     ],
 )

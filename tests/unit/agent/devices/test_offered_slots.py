@@ -47,8 +47,11 @@ def fake_nvml(num_devices: int, *, broken: str = "") -> Any:
 
 
 def test_every_cuda_device_is_a_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
+    nvml, ended = fake_nvml(2), list[str]()
+    nvml.nvmlShutdown = lambda: ended.append("NVML")
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     slots = discover_slots({})
+    assert ended == ["NVML"]
     assert [(slot.id, slot.kind, slot.index, slot.name, slot.uuid) for slot in slots] == [
         (0, "cuda", 0, "H100", "GPU-a0-1"),
         (1, "cuda", 1, "H100", "GPU-b0-1"),
@@ -81,8 +84,22 @@ def test_cuda_visible_devices_chooses_and_orders(
     ]
 
 
-@pytest.mark.parametrize("variable", ["", "-1", "0,0", "GPU-a0,0", "9"])
-def test_hidden_devices_leave_cpu_slots(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("", []),
+        ("-1", []),
+        ("0,0", ["names a device twice; all are hidden"]),
+        ("GPU-a0,0", ["names a device twice; all are hidden"]),
+        ("9", ["names no device; it and what follows are hidden"]),
+    ],
+)
+def test_hidden_devices_leave_cpu_slots(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variable: str,
+    told: list[str],
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(2))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
     slots = discover_slots({"CUDA_VISIBLE_DEVICES": variable})
@@ -91,6 +108,7 @@ def test_hidden_devices_leave_cpu_slots(monkeypatch: pytest.MonkeyPatch, variabl
         (1, "cpu", 1),
         (2, "cpu", 2),
     ]
+    assert caplog.messages == [f"CUDA_VISIBLE_DEVICES: {variable!r} {each}" for each in told]
 
 
 def test_wanted_cpu_slots_win_over_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,14 +118,18 @@ def test_wanted_cpu_slots_win_over_devices(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_device_without_memory_of_its_own_is_a_slot_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     nvml = fake_nvml(2, broken="nvmlDeviceGetMemoryInfo")
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert [(slot.kind, slot.memory_bytes) for slot in discover_slots({})] == [
         ("cuda", 0),
         ("cuda", 0),
     ]
+    assert [text.partition(":")[0] for text in caplog.messages] == [
+        "the memory of a CUDA device is not known"
+    ] * 2
 
 
 def test_part_of_a_gpu_is_refused_with_what_to_do(

@@ -124,6 +124,77 @@ def test_who_asks_for_a_reading_waits_for_one_that_begins_after_that() -> None:
     asyncio.run(act())
 
 
+class Times:
+    """Steps of the clock, and readings of a device; after the last one the watch is over."""
+
+    def __init__(self, *readings: Any, steps: dict[int, float] | None = None) -> None:
+        self.readings, self.steps = list(readings), steps or {}
+        self.num_opened = self.num_turns = 0
+        self.over = asyncio.Event()
+        self.told: list[DevicesSeen] = []
+
+    def step_s(self) -> float:
+        self.num_turns += 1
+        return self.steps.get(self.num_turns, 0.0)
+
+    def open(self) -> Any:
+        self.num_opened += 1
+        return self._read
+
+    def _read(self, now: float, held: Collection[SlotView]) -> Processes:
+        assert (now, held) == (5.0, [GPU])
+        if len(self.readings) == 1:
+            self.loop.call_soon_threadsafe(self.over.set)
+        found = self.readings.pop(0) if self.readings else {}
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def play(self) -> list[DevicesSeen]:
+        """Return what is reported."""
+
+        async def act() -> None:
+            self.loop = asyncio.get_running_loop()
+            plan = WatchPlan(interval_s=0.001, health=DeviceHealth([GPU]), open=self.open)
+            steps: Any = self
+            watching = asyncio.create_task(
+                watch(
+                    plan,
+                    clock=lambda: 5.0,
+                    steps=steps,
+                    held=lambda: [GPU],
+                    report=self.told.append,
+                )
+            )
+            await self.over.wait()
+            await plan.readings.next(60.0)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+        asyncio.run(act())
+        return self.told
+
+
+def test_changes_of_a_device_are_told_and_its_errors_once_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fails = OSError("no descriptor is free")
+    seen = {4: [STRANGER]}
+    times = Times({}, {}, seen, fails, fails, seen, OSError("another"), fails, {})
+    told = times.play()
+    assert [report.processes for report in told] == [{}, seen, {}]
+    assert times.num_opened == 1
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == [
+        "no descriptor is free", "another", "no descriptor is free",
+    ]  # fmt: skip
+
+
+def test_after_a_step_of_the_clock_all_is_read_and_told_anew() -> None:
+    times = Times({}, {}, {}, {}, steps={3: 3600.0})
+    assert [report.processes for report in times.play()] == [{}, {}]
+    assert times.num_opened == 2
+
+
 def test_a_device_that_is_lost_while_the_driver_hangs_is_told_at_once(tmp_path: Path) -> None:
     told: list[DevicesSeen] = []
     fault = DeviceFault(index=0, at=5.0, xid=79)

@@ -20,6 +20,7 @@ from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.run import Run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RUN_VARIABLE
+from det_jupyter.contract.messages import SlotView
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.evidence_page import EvidencePage
 from det_jupyter.contract.run.journal import RanksStalled, parse_line
@@ -89,6 +90,7 @@ class Ranks:
         self.watch = GangWatch(self.run, AFTER_S)
         self.theirs = Frame(f"{self.run.plan.cwd}/train.py", 3, "train_batch")
         self.now = 1000.0
+        self.held: set[int] = set()  # ranks whose interpreters cannot run
 
     def begin_batch(self, number: int) -> None:
         """Let both ranks begin a batch."""
@@ -101,7 +103,7 @@ class Ranks:
             self.now += 1.0
             for rank in (0, 1):
                 beats = self.page.get(rank, "beats")
-                self.page.set(rank, "beats", beats + bool(beats))
+                self.page.set(rank, "beats", beats + bool(beats and rank not in self.held))
             if self.watch.step(self.gang, self.now):
                 return second
         return None
@@ -141,7 +143,7 @@ def make_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 
 def test_ranks_that_stand_still_are_reported_once_and_taken_back_with_the_next_batch(
-    make_ranks: Callable[..., Ranks],
+    make_ranks: Callable[..., Ranks], caplog: pytest.LogCaptureFixture
 ) -> None:
     ranks = make_ranks()
     for batch in (118, 119):
@@ -172,6 +174,10 @@ def test_ranks_that_stand_still_are_reported_once_and_taken_back_with_the_next_b
     assert (second.collective, second.number, second.begun) == ("", None, {})
     assert (second.call, second.child) == ("train_batch", "")
     assert second.stack == f'File "{ranks.theirs.file}", line 3, in train_batch'
+    told = f"allocation={ranks.run.id} stalled: "
+    assert [text for text in caplog.messages if text.startswith("allocation=")] == [
+        f"{told}0 waits {first.call}, 1 still train_batch", f"{told}no longer",
+    ]  # fmt: skip
 
 
 def test_a_collective_is_that_of_the_flight_recorder_if_there_is_one(
@@ -393,3 +399,63 @@ def test_ranks_that_tell_no_batches_are_past_their_start_after_many_collectives(
     with answering(ranks.page, 0, 1):
         assert (ranks.stands(30) or 30) < 12
     assert ranks.reports()[0].ranks[0].batch is None
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "pause_s"), [(0.0, 1.0), (0.375, 0.625), (0.75, 0.5), (9.0, 0.5)]
+)
+def test_gangs_are_sampled_every_second_with_a_pause_in_between(
+    monkeypatch: pytest.MonkeyPatch, takes_s: float, pause_s: float
+) -> None:
+    now = [100.0]
+
+    def living() -> list[LivingGang]:
+        now[0] += takes_s
+        return []
+
+    class Over(Exception):
+        pass
+
+    async def sleep(seconds: float) -> None:
+        assert seconds == pause_s
+        raise Over
+
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr(gang_watch, "time", clock)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(Over):
+        asyncio.run(gang_watch.watch_gangs(living, lambda: None))
+
+
+def test_a_rank_whose_interpreter_cannot_run_is_told_as_held(
+    make_ranks: Callable[..., Ranks],
+) -> None:
+    ranks = make_ranks()
+    ranks.begin_batch(118)
+    assert ranks.stands(1) is None
+    ranks.begin_batch(119)
+    ranks.held = {1}
+    ranks.page.set(1, "beats", 5)
+    ranks.run.dir.stacks(0).write_text(dumped([BARRIER, ranks.theirs]))
+    with answering(ranks.page, 0):
+        assert ranks.stands(30) is not None
+    first, second = ranks.reports()[0].ranks
+    assert (first.kind, second.kind) == ("waits", "held")
+    assert second.stack == ""
+
+
+def test_on_cuda_the_backward_pass_of_the_main_thread_is_no_collective(
+    make_ranks: Callable[..., Ranks],
+) -> None:
+    """Another thread computes it; with gloo the main thread does, and waits for the others."""
+    slots = [SlotView(id=i, kind="cuda", index=i, name="GPU", uuid=f"GPU-{i}") for i in (0, 1)]
+    ranks = make_ranks(slots=slots)
+    for batch in (118, 119):
+        ranks.begin_batch(batch)
+        assert ranks.stands(1) is None
+    backward = Frame("/p/site-packages/torch/autograd/graph.py", 865, "_engine_run_backward")
+    for rank in (0, 1):
+        ranks.run.dir.stacks(rank).write_text(dumped([backward, ranks.theirs]))
+    with answering(ranks.page, 0, 1):
+        assert (ranks.stands(80) or 0) >= 55  # as ranks that sleep by themselves
+    assert [rank.kind for rank in ranks.reports()[0].ranks] == ["still", "still"]

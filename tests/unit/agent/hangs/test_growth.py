@@ -137,3 +137,33 @@ def test_a_connection_has_grown_by_what_it_has_received(
         monkeypatch.setattr(Link, "messages", [*others, own])
         found = growth.read(pid, [])
     assert found == (grown, 0)
+
+
+def sleeping(stdout: int, *passed: int) -> subprocess.Popen[bytes]:
+    null = subprocess.DEVNULL
+    return subprocess.Popen(
+        ["sleep", "3600"], stdin=null, stdout=stdout, stderr=null, pass_fds=passed
+    )
+
+
+def test_what_a_rank_prints_counts_as_printed_and_not_as_written(tmp_path: Path) -> None:
+    printed, other = (
+        os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("output-0", "data")
+    )
+    with sleeping(printed, other) as rank, sleeping(subprocess.DEVNULL) as idle:
+        # The rank itself, a child of one, and files in a folder that is ignored.
+        growths = [
+            (Growth(), rank, idle), (Growth(), idle, rank), (Growth(str(tmp_path)), rank, idle)
+        ]  # fmt: skip
+        try:
+            for growth, first, second in growths:
+                assert growth.read(first.pid, [second.pid]) == (0, 0)
+            os.write(printed, bytes(100))
+            os.write(other, bytes(7))
+            found = [growth.read(first.pid, [second.pid]) for growth, first, second in growths]
+            assert found == [(7, 100), (107, 0), (0, 100)]
+        finally:
+            for process in (rank, idle):
+                process.kill()
+            os.close(printed)
+            os.close(other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +32,9 @@ def test_the_newest_folders_of_files_are_kept(
     (tmp_path / "recorder").write_text("{}")
     kept = keeping.keep_files(run, {0: 7})
     assert kept is not None
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
     assert [path.name for path in kept.iterdir()] == ["recorder-0.json"]
+    assert keeping.keep_files(run, {0: 7}) == kept  # it hangs again
     left = {path.name for path in (tmp_path / "hangs").iterdir()}
     assert left == {"2.1.1", *(f"1.1.{number}" for number in range(3, 22))}
 
@@ -54,7 +57,7 @@ def test_py_spy_does_not_delay_the_watch(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     def slow_stacks(pid: int) -> str:
         may_read.wait(600)
-        return f"stack of {pid}"
+        return f"stack of {pid}".ljust(30_000)
 
     monkeypatch.setattr(keeping, "spy", slow_stacks)
     monkeypatch.setattr(paths, "data_dir", lambda: tmp_path)
@@ -65,6 +68,8 @@ def test_py_spy_does_not_delay_the_watch(monkeypatch: pytest.MonkeyPatch, tmp_pa
     kept = keeping.keep_files(run, {0: 7, 1: 8})
     assert kept is not None
     assert sorted(path.name for path in kept.iterdir()) == ["stacks-0.txt", "stacks-1.txt"]
+    (thread,) = [each for each in threading.enumerate() if each.name == "py-spy"]
+    assert thread.daemon  # it holds up no exit of the agent
     may_read.set()
     wait_until(lambda: (kept / "py-spy-1.txt").exists(), "it is kept")
-    assert (kept / "py-spy-0.txt").read_text() == "stack of 7"
+    assert (kept / "py-spy-0.txt").read_text() == "stack of 7".ljust(20_000)

@@ -197,6 +197,7 @@ def test_a_process_of_the_data_loader_is_named_if_it_is_stopped_or_in_the_users_
         told = looker.child_in(0, pids, code)
         assert told == f"(process {pids[1]}) is in `time.sleep` (data.py, line 1)"
         assert asked == pids[:2]
+        assert not [*run.dir.path.glob("stacks*")]  # which is out of date at the next look
         assert page.get(0, "children") == 1
         assert looker.child_in(0, [pids[0], *pids[2:]], code) == ""  # eight are looked at
         os.kill(pids[3], signal.SIGSTOP)
@@ -271,6 +272,7 @@ def test_what_py_spy_tells_of_the_main_thread_is_read(
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     assert spied_stack(42) == [Frame("a.py", 3, "f")] * frames
+    assert looking.spy(42) == (f"{told}\n" if not code else "")
 
 
 def test_without_py_spy_no_stack_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,3 +306,24 @@ def test_evidence_is_told_as_far_as_there_is_any(words: dict[str, Any], lines: l
         "flight recorder: 7: all_reduce [4] float32, pending",
         *lines,
     ]
+
+
+PDB = Frame("/usr/lib/python3.11/pdb.py", 3, "interaction")
+
+
+@pytest.mark.parametrize(
+    ("seen", "position", "is_debugged"),
+    [
+        (Seen(pid=1, kernel="futex_wait"), "futex_wait", False),
+        (Seen(pid=1, kernel="futex_wait", frames=BARRIER), tuple(BARRIER), False),
+        (Seen(pid=1, kernel="futex_wait", is_traced=True), "futex_wait", True),
+        (Seen(pid=1, frames=[PDB, *BACKWARD]), (BACKWARD[2],), True),
+    ],
+)
+def test_a_look_has_a_place_and_tells_of_debuggers(
+    seen: Seen, position: object, is_debugged: bool
+) -> None:
+    look = seen.look(is_of_cell, spins=False)
+    assert (look.position, look.is_debugged, look.is_answered) == (position, is_debugged, True)
+    unanswered = replace(seen, is_answered=False)
+    assert not unanswered.look(is_of_cell, spins=False).is_answered

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.agent.hangs import process_facts
+from det_jupyter.agent.hangs.growth import Growth
 from det_jupyter.agent.hangs.process_facts import (
     OthersReader,
     ThreadFacts,
@@ -151,7 +152,7 @@ time.sleep(600)
 """
 
 
-def test_descendants_are_all_processes_below() -> None:
+def test_descendants_are_all_processes_below(monkeypatch: pytest.MonkeyPatch) -> None:
     argv = [sys.executable, "-S", "-c", FORKS]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
@@ -161,6 +162,11 @@ def test_descendants_are_all_processes_below() -> None:
             found = [*descendants(process.pid)]
             assert len(found) == 2
             assert {*found, process.pid} <= {*descendants(os.getpid())}
+            monkeypatch.setattr(process_facts, "_MOST_DESCENDANTS", 1)
+            few = {*descendants(os.getpid())}
+            assert process.pid in few
+            assert not {*found} & few  # enough are known
+            monkeypatch.undo()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
     assert [*descendants(process.pid)] == []
@@ -221,3 +227,79 @@ def test_times_of_a_thread_are_in_seconds_and_0_where_the_kernel_counts_none(
     facts = ThreadFacts.read(7, 8)
     assert facts == ThreadFacts("S", *expected, wakes=41, reads=None)
     assert kernel_wait(7, 7) == ""
+
+
+def test_the_time_of_children_that_have_ended_is_that_of_users_and_of_the_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = " ".join(map(str, range(3, 53)))  # numbered as in `man 5 proc`
+    num = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(process_facts, "_read", lambda path: f"7 (a b) c) S {fields[2:]}".encode())
+    assert process_facts._ended_cpu_s(7) == (16 + 17) / process_facts._TICKS_PER_S
+    monkeypatch.undo()
+    process_facts._ended_cpu_s(os.getpid())
+    assert len(os.listdir("/proc/self/fd")) == num
+
+
+class Computer:
+    """The threads of process 7 and of its child 20, as /proc shows them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.threads = {
+            7: {7: b"python", 8: b"reader", 9: b"pt_gloo_0", 10: b"ours"},
+            20: {20: b"w", 21: b"w"},
+        }
+        self.times = dict.fromkeys((7, 8, 9, 10, 20, 21), (1.0, 2.0))  # by thread: used, waited
+        self.ended = {7: (1.0, 2.0), 20: (3.0, 4.0)}  # of children that have ended
+        self.grown = (0, 0)
+        self.gone: set[int] = set()
+        monkeypatch.setattr(process_facts, "_read", self._read)
+        monkeypatch.setattr(process_facts, "_threads", lambda pid: [*self.threads[pid]])
+        monkeypatch.setattr(process_facts, "descendants", lambda pid: iter([20]))
+        monkeypatch.setattr(process_facts, "_TICKS_PER_S", 100)
+        monkeypatch.setattr(Growth, "read", lambda *_: self.grown)
+
+    def _read(self, path: str) -> bytes:
+        *_, pid, _, thread, name = ["", "", *path.split("/")]
+        if name == "stat":
+            user, system = self.ended[int(thread)]
+            return b"1 (a) S " + b"0 " * 12 + f"{user * 100:.0f} {system * 100:.0f} 0".encode()
+        if int(thread) in self.gone:
+            raise FileNotFoundError(path)
+        if name == "comm":
+            return self.threads[int(pid)][int(thread)]
+        assert name == "schedstat"
+        used, waited = self.times[int(thread)]
+        return f"{used * 1e9:.0f} {waited * 1e9:.0f} 3".encode()
+
+
+def test_of_other_threads_those_of_users_count_and_all_of_descendants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computer = Computer(monkeypatch)
+    reader = OthersReader()
+
+    def read() -> tuple[float, float]:
+        found = reader.read(7, [10])
+        return round(found.cpu_s, 6), round(found.core_wait_s, 6)
+
+    assert read() == (0.0, 0.0)  # what was before does not count
+    for thread in (7, 9, 10):
+        computer.times[thread] = (50.0, 50.0)
+    assert read() == (0.0, 0.0)
+    computer.times |= {8: (1.5, 2.25), 20: (2.0, 3.0), 21: (1.125, 2.0625)}
+    assert read() == (1.625, 1.3125)
+    computer.ended |= {7: (2.0, 4.0), 20: (7.0, 12.0)}  # of users and of the system
+    assert read() == (16.625, 1.3125)
+    computer.gone = {8}
+    assert read() == (16.625, 1.3125)
+    computer.gone, computer.threads[7][11] = set(), b"new"
+    computer.times[11] = (4.0, 8.0)
+    computer.grown = (5, 6)
+    # A thread that has ended and one that is new count from 0.
+    assert read() == (16.625 + 4.0 + 1.5, 1.3125 + 8.0 + 2.25)
+    found = reader.read(7, [10])
+    assert (found.num_bytes, found.num_printed, reader.children) == (5, 6, (20,))
+    computer.threads[17], computer.ended[17] = {17: b"python"}, (90.0, 0.0)
+    before = reader.read(7, [10])
+    assert reader.read(17, []).cpu_s == before.cpu_s  # another process is the rank now

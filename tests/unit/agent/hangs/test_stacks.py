@@ -116,6 +116,12 @@ def test_python_in_the_users_home_is_not_the_users_code(file: str, is_users: boo
         ),
         ([(CELL, "hook"), (f"{TORCH}/autograd/graph.py", "_engine_run_backward")], ""),
         ([(f"{TORCH}/distributed/elastic/agent/server/api.py", "run")], ""),
+        (
+            [(f"{CORE}/ranks/torch_group.py", "reduce_"), (f"{CORE}/distributed.py", "_sum")],
+            "all_reduce",
+        ),
+        ([(f"{CORE}/distributed.py", "gather_"), (CELL, "train")], "gather"),
+        ([(f"{TORCH}/distributed/distributed_c10d.py", "_wait"), (CELL, "train")], ""),
         ([(CELL, "train_batch")], ""),
         ([], ""),
     ],
@@ -128,6 +134,8 @@ def test_a_debugger_is_recognised() -> None:
     frames = [Frame("/usr/lib/python3.11/cmd.py", 126, "cmdloop"), Frame("/u/pdb.py", 3, "f")]
     assert stacks.is_debugged(frames)
     assert not stacks.is_debugged(frames[:1])
+    assert stacks.is_debugged([*frames[:1] * 11, frames[1]])
+    assert not stacks.is_debugged([*frames[:1] * 12, frames[1]])  # it has called the user's code
 
 
 def test_the_flight_recorder_is_read() -> None:
@@ -154,3 +162,47 @@ def test_the_flight_recorder_is_read() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"entries": [1]}', b"{", b'{"entries": null}'])
 def test_an_unknown_recorder_has_no_entries(data: bytes) -> None:
     assert read_recorder(data) == []
+
+
+def test_lines_of_source_are_shortened() -> None:
+    assert stacks.call_in("a" * 60) == "a" * 60
+    assert stacks.call_in("a" * 61) == "a" * 59 + "…"
+    frames = [Frame("/work/train.py", 1, "f")]
+    text = stacks.stack_text(frames, {}, lambda file, line: "b" * 300)
+    assert text.splitlines() == ['File "/work/train.py", line 1, in f', "    " + "b" * 200]
+
+
+def test_a_stack_of_our_own_frames_alone_is_shown() -> None:
+    frames = [Frame(f"{CORE}/context.py", line, "run") for line in range(20)]
+    lines = stacks.stack_text(frames, {}, lambda file, line: "").splitlines()
+    assert lines == [
+        f'File "{CORE}/context.py", line {line}, in run' for line in range(13, -1, -1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "8: all_reduce [4] float32, done"),
+        ({"retired": False}, "8: all_reduce [4] float32, pending"),
+        ({"process_group": ["3", "tp"]}, "8 of group 3: all_reduce [4] float32, done"),
+        ({"process_group": ["default_pg", ""]}, "8: all_reduce [4] float32, done"),
+        ({"input_sizes": [], "output_sizes": [[2, 3]]}, "8: all_reduce [2, 3] float32, done"),
+        ({"input_dtypes": [], "output_dtypes": ["Long"]}, "8: all_reduce [4] int64, done"),
+        ({"input_dtypes": ["Float8"]}, "8: all_reduce [4] float8, done"),
+        ({"input_sizes": [], "input_dtypes": []}, "8: all_reduce, done"),
+        ({"profiling_name": ""}, "8: a collective [4] float32, done"),
+        ({"profiling_name": "nccl:allgather"}, "8: all_gather [4] float32, done"),
+        ({"collective_seq_id": None}, "0: all_reduce [4] float32, done"),
+        ({"process_group": None}, "8 of group : all_reduce [4] float32, done"),
+    ],
+)
+def test_a_collective_of_the_recorder_is_told_as_far_as_it_is_known(
+    changes: dict[str, object], text: str
+) -> None:
+    entry = {
+        "collective_seq_id": 8, "profiling_name": "gloo:all_reduce", "input_sizes": [[4]],
+        "input_dtypes": ["Float"], "process_group": ["0", ""], "retired": True,
+    }  # fmt: skip
+    (found,) = read_recorder(json.dumps({"entries": [{**entry, **changes}]}).encode())
+    assert str(found) == text

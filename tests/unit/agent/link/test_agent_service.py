@@ -27,6 +27,7 @@ from det_jupyter.contract.messages import (
     AgentReports,
     CheckConnections,
     CloseRun,
+    DeviceFault,
     DeviceProcess,
     DevicesSeen,
     DisksSeen,
@@ -45,6 +46,7 @@ from tests.integration.agent_support import make_plan, remote_master
 
 CREDENTIALS = AgentCredentials(agent="b", url="https://127.0.0.1:1", certificate="", token="t")
 SLOT = SlotView(id=0, kind="cpu", index=0, name="CPU")
+LOST = DeviceFault(index=0, at=1.0, xid=79)
 STRANGER = DeviceProcess(pid=7, command="python", user="ann", memory_bytes=1)
 
 
@@ -59,6 +61,7 @@ class Master:
         self.failures: list[Exception] = []  # of the next registrations
         self.places: list[dict[str, Any]] = []
         self.checked: list[tuple[CheckConnections, str]] = []
+        self.checks_end = asyncio.Event()
 
     @asynccontextmanager
     async def open(self, **place: Any) -> AsyncIterator[Master]:
@@ -88,6 +91,7 @@ class Master:
 
     async def check(self, command: CheckConnections, *, agent: str, listener: object) -> None:
         self.checked.append((command, agent))
+        await self.checks_end.wait()
 
     def told(self, kind: str) -> list[Any]:
         """Return the reports of a kind."""
@@ -141,6 +145,16 @@ def play(
     return asyncio.run(act())
 
 
+class Patched:
+    """The module asyncio with another `sleep`."""
+
+    def __init__(self, sleep: Callable[[float], Awaitable[None]]) -> None:
+        self.sleep = sleep
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+
 async def until(holds: Callable[[], object]) -> None:
     while not holds():
         await asyncio.sleep(0.001)
@@ -161,7 +175,7 @@ def test_an_agent_registers_with_all_that_the_master_has_to_know(
 ) -> None:
     async def scenario(service: AgentService, master: Master, runner: Runner) -> None:
         add_run(runner, folder, code=0)
-        service.note_devices(DevicesSeen(at=1.0, processes={0: [STRANGER]}))
+        service.note_devices(DevicesSeen(at=1.0, processes={0: [STRANGER]}, lost={0: LOST}))
         assert service.unlinked_s >= 0
         await until(lambda: master.registered)
         assert service.unlinked_s == 0.0
@@ -175,7 +189,7 @@ def test_an_agent_registers_with_all_that_the_master_has_to_know(
     (told,) = master.registered
     assert (told.session, told.slots, told.problems) == ("s", [SLOT], ["a setting is odd"])
     assert told.runs == [RunReport(allocation_id="1.1.1", alive=False)]
-    assert told.devices == {0: [STRANGER]}
+    assert (told.devices, told.lost) == ({0: [STRANGER]}, {0: LOST})
     (place,) = master.places
     assert (place["agent_id"], place["session"]) == ("b", "s")
     if is_remote:
@@ -256,6 +270,9 @@ def test_tunnels_and_checks_are_begun_as_ordered(
         for command in (tunnel, check):
             master.orders.put_nowait(command)
         await until(lambda: master.checked)
+        assert len(service._checks) == 1  # else it could be collected as garbage
+        master.checks_end.set()
+        await until(lambda: not service._checks)
 
     master = play(folder, monkeypatch, scenario, credentials=CREDENTIALS, remote=remote_master())
     assert (opened, master.checked) == ([tunnel], [(check, "b")])
@@ -286,6 +303,61 @@ def test_a_link_that_is_lost_is_opened_again_and_why_is_said_once(
         "no master: the master closed the connection",
         "agent=b linked to the master",
     ]
+
+
+def test_a_master_that_is_away_is_asked_more_and_more_rarely_until_it_has_stayed_for_a_while(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="det_jupyter.agent.link.agent_service")
+    now, pauses, lasts_s = [100.0], list[float](), [0.0] * 7 + [5.0, 5.1, 0.0]
+    enough = asyncio.Event()
+
+    async def serve_connection(_: AgentService) -> None:
+        now[0] += lasts_s.pop(0)
+        raise ExceptionGroup("", [MasterUnreachable("gone")])
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if not lasts_s:
+            enough.set()
+            await asyncio.Event().wait()
+
+    async def scenario(service: AgentService, master: Master, runner: Runner) -> None:
+        await enough.wait()
+
+    monkeypatch.setattr(agent_service, "_PAUSES_S", (0.1, 1.0))
+    monkeypatch.setattr(agent_service, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(AgentService, "_serve_connection", serve_connection)
+    monkeypatch.setattr(agent_service, "asyncio", Patched(sleep))
+    play(folder, monkeypatch, scenario)
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0, 1.0, 0.1, 0.2]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["no master: gone"] * 2  # and again after a connection that lasted
+
+
+def test_an_agent_beats_every_three_seconds_if_there_is_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, sent_at = [100.0], list[float]()
+
+    async def await_news(_: AgentService, timeout_s: float) -> None:
+        now[0] += timeout_s
+        await asyncio.sleep(0)
+
+    async def report(_: Master, reports: AgentReports) -> Offsets:
+        sent_at.append(now[0])
+        return Offsets(offsets={})
+
+    async def scenario(service: AgentService, master: Master, runner: Runner) -> None:
+        add_run(runner, folder)
+        await until(lambda: len(sent_at) > 2)
+
+    monkeypatch.setattr(agent_service, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(AgentService, "_await_news", await_news)
+    monkeypatch.setattr(Master, "report", report)
+    play(folder, monkeypatch, scenario)
+    # After each batch it rests for a tenth of a second.
+    assert sent_at[:3] == [pytest.approx(103.0), pytest.approx(106.0), pytest.approx(109.0)]
 
 
 def test_a_lost_connection_counts_from_when_it_was_lost(

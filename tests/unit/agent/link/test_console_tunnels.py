@@ -155,6 +155,7 @@ def test_a_tunnel_that_the_master_ends_is_closed_at_the_kernel(
             master.down.put_nowait(None)
             assert await reader.read() == b"last"
             writer.close()
+            await until(lambda: not tunnels._tasks)
 
     play(scenario)
 
@@ -243,3 +244,22 @@ def test_kernels_of_living_runs_are_told_once_when_they_have_started(
         RankKernel(allocation_id="1.1.1", rank=rank, key=f"{rank}" * 64) for rank in (0, 1)
     ]
     assert "run 1.1.1: rank 1 has no console: the run is over" in caplog.text
+
+
+def test_a_fault_in_a_tunnel_is_told_and_ends_no_link(
+    play: Callable[[Scenario], Master],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(_: str) -> None:
+        raise RuntimeError("a fault of ours")
+
+    async def scenario(tunnels: ConsoleTunnels, master: Master, kernel: Kernel) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "open_unix_connection", fail)
+            tunnels.open(TUNNEL)
+            await until(lambda: not tunnels._tasks)
+
+    play(scenario)
+    (record,) = caplog.records
+    assert record.getMessage() == "a tunnel failed"

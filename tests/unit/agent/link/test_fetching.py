@@ -6,6 +6,7 @@ import asyncio
 import errno
 import hashlib
 import json
+import logging
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ from det_jupyter.contract.messages import (
     Capsule,
     CheckpointRef,
     GangPlan,
+    Loss,
     RemoteStart,
 )
 from det_jupyter.errors import LaunchError
@@ -60,8 +62,14 @@ def test_trials_that_start_from_one_checkpoint_fetch_it_once(folder: Path) -> No
                 for _ in range(3)
             ]
             await asyncio.gather(*fetch)
+            os.utime(folder / "u1", (1, 1))
+            await files._fetch_checkpoint(http, "u1", dict.fromkeys(names, 3), limit)
+            assert (folder / "u1").stat().st_mtime > 1  # it is in use
 
+    (folder / ".fetched-u1").mkdir(parents=True)  # by an agent that was killed
+    (folder / ".fetched-u1" / "old").touch()
     asyncio.run(run())
+    assert sorted(path.name for path in (folder / "u1").iterdir()) == ["a?b", "c#d", "e"]
     assert sorted(fetched) == names
     assert all((folder / "u1" / name).read_text() == name for name in names)
 
@@ -80,7 +88,9 @@ def test_trials_that_were_captured_with_the_same_values_fetch_a_blob_once(folder
         transport = httpx.MockTransport(answer)
         async with httpx.AsyncClient(transport=transport, base_url="http://m") as http:
             await asyncio.gather(*(files._fetch_blob(http, digest, limit) for _ in range(3)))
+            os.utime(files._blobs.path(digest), (1, 1))
             await files._fetch_blob(http, digest, limit)
+            assert files._blobs.path(digest).stat().st_mtime > 1  # it is in use
 
     asyncio.run(run())
     assert fetched == [f"/api/v1/agents/b/blobs/{digest}"]
@@ -137,20 +147,32 @@ def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Pa
 def test_an_agent_that_is_always_busy_removes_what_no_run_uses(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "_TRIM_S", 0.01)
+    monkeypatch.setattr(fetching, "_TRIM_S", 0.001)
     monkeypatch.setattr(fetching, "_KEPT_S", -1000.0)  # without a run, all would be removed
     folder.mkdir(parents=True)
+    rounds, remove = list[float](), RunFiles.remove_unused
+    monkeypatch.setattr(
+        RunFiles, "remove_unused", lambda *given: (remove(*given), rounds.append(given[1]))
+    )
+
+    async def two_rounds() -> None:
+        before = len(rounds)
+        while len(rounds) < before + 2:
+            await asyncio.sleep(0.001)
 
     async def play() -> None:
         runs: list[str] = ["1.1.1"]
         trimming = asyncio.create_task(RunFiles(CREDENTIALS).keep_trimmed(runs))
-        await asyncio.sleep(0.05)
-        runs[:] = ["2.1.1"]  # never none
+        await two_rounds()
         for name, at in (("used", time.time() + 1), ("old", 1)):
             (folder / name).mkdir()
             os.utime(folder / name, (at, at))
-        while (folder / "old").exists():
-            await asyncio.sleep(0.01)
+        runs[:] = ["1.1.1", "2.1.1"]
+        await two_rounds()
+        assert (folder / "old").exists()  # the older run may use it
+        runs[:] = ["2.1.1"]  # never none
+        await two_rounds()
+        assert not (folder / "old").exists()
         trimming.cancel()
 
     asyncio.run(play())
@@ -263,8 +285,11 @@ def test_start_that_the_master_refuses_fails_with_its_sentences(
         lambda _: httpx.AsyncClient(transport=transport, base_url="http://m"),
     )
     run = new_run(make_plan("1.1.1", []), sockets=folder)
-    with pytest.raises(StartFailed, match=r"the master answered 404: there is no such file$"):
+    with pytest.raises(
+        StartFailed, match=r"the master answered 404: there is no such file$"
+    ) as caught:
         asyncio.run(RunFiles(CREDENTIALS).prepare(run))
+    assert caught.value.loss is None
 
 
 class Unreachable(RunFiles):
@@ -281,17 +306,21 @@ class Unreachable(RunFiles):
 
 
 def test_start_is_tried_again_while_the_master_cannot_be_reached(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(fetching, "_PAUSE_S", 0.0)
     monkeypatch.setattr(fetching, "open_http", lambda _: httpx.AsyncClient())
     run = new_run(make_plan("1.1.1", []), sockets=folder)
     files = Unreachable(3)
-    asyncio.run(files.prepare(run))
+    with caplog.at_level(logging.INFO):
+        asyncio.run(files.prepare(run))
     assert files.num_left == 0
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["allocation=1.1.1 is prepared again: ConnectError: no route"] * 3
     monkeypatch.setattr(fetching, "_RETRIED_S", -1.0)
-    with pytest.raises(StartFailed, match="could not be fetched from https"):
+    with pytest.raises(StartFailed, match="could not be fetched from https") as caught:
         asyncio.run(Unreachable(1).prepare(run))
+    assert caught.value.loss is Loss.MASTER
 
 
 def test_a_shared_folder_has_to_have_the_masters_file(tmp_path: Path) -> None:
@@ -424,6 +453,7 @@ class Answers:
 def test_a_checkpoint_that_a_rank_has_requested_is_tried_again_while_it_may_come(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     answers: list[int | None],
     is_saved: bool,
     num_left: int,
@@ -435,6 +465,7 @@ def test_a_checkpoint_that_a_rank_has_requested_is_tried_again_while_it_may_come
     request = run.dir.wanted / "u1.json"
     request.write_text(json.dumps({"uuid": "u1", "is_saved": is_saved}))
     master = Answers(monkeypatch, *answers)
+    caplog.set_level(logging.INFO, logger=fetching.__name__)
     asyncio.run(RunFiles(CREDENTIALS)._serve(run, request))
     assert not request.exists()
     told = request.with_suffix(".done").read_text()
@@ -443,3 +474,5 @@ def test_a_checkpoint_that_a_rank_has_requested_is_tried_again_while_it_may_come
     if len(answers) < 9:
         assert len(master.answers) == num_left
     assert (folder / "u1" / "state").exists() is not bool(problem)
+    outcome = f"allocation=1.1.1 has requested a checkpoint: {told or 'fetched'}"
+    assert caplog.messages[-1] == outcome

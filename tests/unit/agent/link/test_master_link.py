@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +14,18 @@ import httpx
 import pytest
 
 from det_jupyter.agent.link import master_link
-from det_jupyter.agent.link.master_link import MasterLink
+from det_jupyter.agent.link.master_link import MasterLink, open_http
+from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
+    PROTOCOL,
+    AgentCredentials,
     AgentReports,
     CheckConnections,
     ConnectionsChecked,
     GangLink,
+    KillGang,
+    MasterInfo,
+    PassOrders,
     RankKernel,
 )
 from det_jupyter.errors import AgentDismissed, MasterUnreachable
@@ -175,3 +183,56 @@ def test_an_agent_that_measures_its_connections_can_be_measured_itself_for_some_
         20.0,
         "closed",
     ]
+
+
+def test_commands_arrive_whole_however_the_stream_is_cut() -> None:
+    told = [
+        PassOrders(allocation_id=f"{number}.1.1", orders=[]).model_dump_json().encode()
+        for number in (1, 2, 3)
+    ]
+    # A line may contain a separator of Unicode, and end anywhere in a part.
+    name = "a\u2028b"
+    told.append(KillGang(allocation_id=name).model_dump_json().encode())
+    stream = b"\n" + told[0] + b"\n \n" + b"\n".join(told[1:]) + b"\n"
+
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, len(stream), 7):
+            yield stream[start : start + 7]
+
+    async def scenario(link: MasterLink) -> None:
+        found = [command async for command in link.commands()]
+        ids = [getattr(command, "allocation_id", "") for command in found]
+        assert ids == ["1.1.1", "2.1.1", "3.1.1", name]
+
+    play(lambda _: httpx.Response(200, content=parts()), scenario)
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_a_master_is_reached_without_a_proxy_and_within_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_remote: bool
+) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    trusted: list[str] = []
+    context = ssl.create_default_context()
+
+    def trusting(certificate: str) -> ssl.SSLContext:
+        trusted.append(certificate)
+        return context
+
+    monkeypatch.setattr(master_link, "trusting", trusting)
+    credentials = AgentCredentials(agent="b", url="https://m:1", certificate="pem", token="t")
+    with pytest.raises(MasterUnreachable, match="there is no "):
+        open_http(None)
+    paths.write_private(paths.master_file(), "{}")
+    with pytest.raises(MasterUnreachable, match="was written by another version of det_jupyter"):
+        open_http(None)
+    info = MasterInfo(
+        url="http://127.0.0.1:7", token="t", pid=1, started_at=1.0, version="0",
+        protocol=PROTOCOL, python="python", data_dir="",
+    )  # fmt: skip
+    paths.write_private(paths.master_file(), info.model_dump_json())
+    http = open_http(credentials if is_remote else None)
+    assert str(http.base_url) == ("https://m:1" if is_remote else "http://127.0.0.1:7")
+    assert http.headers["Authorization"] == "Bearer t"
+    assert (http.trust_env, http.timeout.read, http.timeout.connect) == (False, 60.0, 2.0)
+    assert trusted == ["pem"] * is_remote

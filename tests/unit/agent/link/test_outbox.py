@@ -165,6 +165,12 @@ def test_master_that_lost_its_data_is_sent_everything_again(tmp_path: Path) -> N
     assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"]
 
 
+def test_output_that_the_master_has_stored_is_freed_but_for_its_end(tmp_path: Path) -> None:
+    run, mb = make_run(tmp_path), 1 << 20
+    Outbox({run.id: run}).set_offsets({run.id: {"journal-0": 40 * mb, "output-0": 40 * mb}})
+    assert {each.name: each.freed for each in run.streams if each.freed} == {"output-0": 24 * mb}
+
+
 def test_chatty_rank_delays_no_journal_and_takes_turns_with_the_others(tmp_path: Path) -> None:
     chatty, other = make_run(tmp_path, "1.1.1"), make_run(tmp_path, "2.1.1")
     chatty.dir.output(0).write_bytes((b"x" * 99 + b"\n") * (BATCH_BYTES // 20))
@@ -303,13 +309,16 @@ def test_an_exit_waits_for_what_has_to_be_uploaded_first(tmp_path: Path, sent: s
     run.dir.journal(0).write_text("{}\n{}\n")
     run.exited = make_exit(run)
     is_uploaded, are_files_sent = False, True
+    kept = list[list[str]]()  # of these runs no copy of a checkpoint is removed
 
     def sendable(run: Run, chunk: Chunk) -> Chunk | None:
         if is_uploaded:
             return chunk
         return chunk.model_copy(update={"text": sent, "size_bytes": len(sent)}) if sent else None
 
-    uploads: Any = SimpleNamespace(sendable=sendable, remove_copies=lambda runs: None)
+    uploads: Any = SimpleNamespace(
+        sendable=sendable, remove_copies=lambda runs: kept.append([*runs])
+    )
     files: Any = SimpleNamespace(are_sent=lambda run: are_files_sent)
     outbox = Outbox({run.id: run}, uploads=uploads, files=files)
     assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"] * bool(sent)
@@ -317,3 +326,4 @@ def test_an_exit_waits_for_what_has_to_be_uploaded_first(tmp_path: Path, sent: s
     assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0"]
     are_files_sent = True
     assert outline(outbox.next_batch(now=0.0).reports) == ["1.1.1 journal-0", "gang_exited"]
+    assert kept == [["1.1.1"]] * 3

@@ -197,7 +197,7 @@ def test_run_does_not_wait_for_files_that_the_master_does_not_take(
 
 
 def test_run_waits_for_files_that_the_master_may_take_soon(
-    run: Run, folder: Path, master: Master
+    run: Run, folder: Path, master: Master, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = TrialFiles(CREDENTIALS, {run.id: run})
     master.status = 507  # its disk is full
@@ -216,6 +216,8 @@ def test_run_waits_for_files_that_the_master_may_take_soon(
 
     asyncio.run(act())
     assert master.files == {"events.out.tfevents.1": b"ab"}
+    (record,) = caplog.records  # each reason once
+    assert record.getMessage().startswith("files of run 1.1.1 are not sent: ")
 
 
 def test_file_that_the_master_lacks_is_sent_again_from_its_beginning(
@@ -233,3 +235,31 @@ def test_file_that_the_master_lacks_is_sent_again_from_its_beginning(
     play(run, lambda _: append(events, b"ab"), refuse, accept)
     assert master.parts[-1] == (events.name, 0, b"abcd")
     assert os.path.getsize(events) == 4
+
+
+def test_an_event_file_that_was_begun_anew_is_sent_whole(
+    run: Run, folder: Path, master: Master
+) -> None:
+    events = folder / "events.out.tfevents.1"
+    play(run, lambda _: append(events, b"abcd"), lambda _: events.write_bytes(b"ef"))
+    assert master.parts == [(events.name, 0, b"abcd"), (events.name, 0, b"ef")]
+
+
+def test_what_is_known_of_files_goes_with_their_run(
+    run: Run, folder: Path, master: Master
+) -> None:
+    append(folder / "events.out.tfevents.1", b"ab")
+    end(run)
+    runs = {run.id: run}
+    files = TrialFiles(CREDENTIALS, runs)
+
+    async def act() -> None:
+        task = asyncio.create_task(files.keep_sent())
+        while not files.are_sent(run):
+            await asyncio.sleep(0.001)
+        runs.clear()
+        while files.are_sent(run) or files._sent:
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(act())

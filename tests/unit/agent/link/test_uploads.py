@@ -60,12 +60,17 @@ class OfRun(Uploads):
 
     Attributes:
         broken_off: Why the run was ended, and whether a disk was full.
+        num_done: How often there was news of an upload.
     """
 
     def __init__(self, credentials: AgentCredentials | None = CREDENTIALS) -> None:
         self.run = new_run(make_plan("1.1.1", []), sockets=Path("/sockets"))
         self.broken_off: list[tuple[str, bool]] = []
-        super().__init__("b", credentials, lambda: None, self._note_broken_off)
+        self.num_done = 0
+        super().__init__("b", credentials, self._note_done, self._note_broken_off)
+
+    def _note_done(self) -> None:
+        self.num_done += 1
 
     def _note_broken_off(self, run: Run, error: str, *, no_room: bool) -> None:
         assert run is self.run
@@ -131,6 +136,8 @@ def test_checkpoints_in_a_shared_folder_and_lines_that_are_no_records_are_sent(
 ) -> None:
     whole = chunk(STEP, saved("u1", Path("/shared")), '{"kind": "checkpoint"\n')
     assert Held().of(whole) == whole
+    of_master = chunk(saved("u1", own_folder), STEP)
+    assert OfRun(None).of(of_master) == of_master  # on its computer
 
 
 class Master:

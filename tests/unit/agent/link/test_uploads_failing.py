@@ -292,3 +292,48 @@ def test_share_of_a_checkpoint_that_the_chief_has_not_recorded_ends_no_run(
     uploads = OfRun()
     assert upload(uploads, share(tmp_path / "mine", 1, 2, a="a"), STEP) == [parse_line(STEP)]
     assert uploads.broken_off == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_end_of_each_upload_is_news_whatever_it_is(
+    own_folder: Path,
+    master: Master,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    fails: bool,
+) -> None:
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    master.cuts_uploads = fails
+    path = paths.data_dir() / "traces" / "1" / "1" / "profile-1.json.gz"
+    path.parent.mkdir(parents=True)
+    path.write_text("abc")
+    for what, line in (
+        ("checkpoint u2", save(own_folder, "u2", a="a")),
+        ("checkpoint u1", share(tmp_path / "mine", 0, 1, a="a", metadata="m")),
+        (str(path), trace(path)),
+    ):
+        caplog.clear()
+        uploads = OfRun()
+        upload(uploads, line, STEP)
+        assert uploads.num_done == 1
+        assert len(uploads.broken_off) == (fails and what != str(path))
+        again = [f"{what} is uploaded again: WriteError: the network is down"] * 2
+        end = f"{what} is not uploaded" + (", so its run ends" if what != str(path) else "")
+        told = [record.getMessage() for record in caplog.records]
+        expected = [*again, f"{end}: WriteError: the network is down"]
+        assert told == (expected if fails else [])
+
+
+def test_what_is_known_of_a_run_that_failed_goes_with_it(
+    own_folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    master.cuts_uploads = True
+    uploads = OfRun()
+    assert upload(uploads, save(own_folder, "u1", a="a")) == []
+    assert uploads._failed == {"1.1.1": "u1"}
+    uploads.remove_copies({"1.1.1"})
+    assert uploads._failed == {"1.1.1": "u1"}
+    uploads.remove_copies(set())
+    assert (uploads._failed, uploads._tasks, uploads._keys) == ({}, {}, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -39,6 +41,10 @@ def sent(stream: Stream, *, is_final: bool) -> list[tuple[int, int, str]]:
         ("abc\u00e9".encode()[:4], True, False, 3),  # the second byte has not come
         ("abc\u20ac".encode()[:5], True, False, 3),
         (b"\x80\x80\x80\x80\x80\x80", True, False, 6),  # no character begins anywhere
+        ("a\u00e9".encode(), True, False, 1),
+        ("abc\U0001f600".encode()[:6], True, False, 3),
+        ("abc\U0001f600".encode(), True, False, 3),  # its end is not looked for
+        ("\U0001f600".encode(), True, False, 4),  # else nothing would be sent
     ],
 )
 def test_lines_end_where_they_should(data: bytes, is_full: bool, is_final: bool, end: int) -> None:
@@ -64,6 +70,17 @@ def test_a_line_that_is_being_rewritten_is_sent_up_to_its_last_carriage_return(
     stream.offset = 10
     assert parts() == []
     assert parts(is_final=True) == [" 20%\n"]
+
+
+def test_each_piece_of_output_is_a_line_but_for_a_bar_that_is_still_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_chunks, "CHUNK_BYTES", 4)
+    stream = make_stream(tmp_path / "output", b"abcdef")
+    assert sent(stream, is_final=False) == [(0, 4, "abcd\n")]
+    stream = make_stream(tmp_path / "output", b"5%\r")
+    assert sent(stream, is_final=True) == [(0, 3, "5%\r\n")]
+    assert [chunk.text for chunk in stream.chunks(is_final=False, with_bar=True)] == ["5%\r"]
 
 
 def test_bars_that_fill_a_chunk_are_cut_where_they_are_rewritten() -> None:
@@ -97,13 +114,16 @@ def test_record_longer_than_a_chunk_travels_whole(tmp_path: Path) -> None:
     ]
 
 
-def test_record_that_no_request_could_carry_is_passed_over(tmp_path: Path) -> None:
+def test_record_that_no_request_could_carry_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     long = file_chunks.MAX_RECORD_BYTES + 10
     stream = make_stream(tmp_path / "journal", b"x" * long + b"\n{}\n", is_journal=True)
     assert sent(stream, is_final=False) == [
         (0, file_chunks.MAX_RECORD_BYTES, "\n"),
         (file_chunks.MAX_RECORD_BYTES, 14, "x" * 10 + "\n{}\n"),
     ]
+    assert "a record of over 8388608 bytes is skipped" in caplog.text
 
 
 def test_bytes_that_are_not_text_count_as_they_lie_in_the_file(tmp_path: Path) -> None:
@@ -160,6 +180,11 @@ def test_of_output_that_comes_too_fast_a_part_is_left_out_and_a_line_says_so(
     lines = "".join(f"line {i:04}\n" for i in range(200))  # of 10 bytes
     stream = make_stream(path, lines.encode())
     stream.offset = 500
+    assert len([*stream.chunks(is_final=False)]) == 2
+    stream.offset = 1000
+    (whole,) = stream.chunks(is_final=False)  # as much as may wait
+    assert whole.size_bytes == 1000
+    stream.offset = 500
     gap, rest = stream.chunks(is_final=False)
     assert (gap.offset, gap.size_bytes) == (500, 1410)
     assert gap.text == (
@@ -193,3 +218,42 @@ def test_what_was_sent_long_ago_uses_no_space(tmp_path: Path, small_bounds: None
     path.unlink()
     stream.offset = 100 * 4096
     stream.free()  # taken away meanwhile
+
+
+def test_space_is_freed_in_pieces_that_are_large_enough(
+    tmp_path: Path, small_bounds: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr(file_chunks, "make_hole", lambda path, size: made.append(size))
+    stream = make_stream(tmp_path / "output-0", b"")
+    for pages in (16.5, 17, 17.5, 17.75, 18, 20):
+        stream.offset = int(pages * 4096)
+        stream.free()
+    assert [size / 4096 for size in made] == [1, 2, 4]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="holes are made on Linux only")
+def test_a_hole_may_be_larger_than_four_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "output-0"
+    with path.open("wb") as file:
+        file.seek(1 << 32)
+        file.write(b"x" * 8192)
+    file_chunks.make_hole(path, (1 << 32) + 4096)
+    with path.open("rb") as file:
+        file.seek(1 << 32)
+        assert file.read() == bytes(4096) + b"x" * 4096
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="holes are made on Linux only")
+def test_a_file_that_can_have_no_hole_says_why_and_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="/dev/null") as raised:
+        file_chunks.make_hole(Path("/dev/null"), 4096)
+    assert raised.value.errno in (errno.ENODEV, errno.ESPIPE, errno.EOPNOTSUPP)
+    assert len(os.listdir("/proc/self/fd")) == num
+    monkeypatch.setattr(file_chunks, "_fallocate", lambda: None)  # as on macOS
+    with pytest.raises(OSError, match="/dev/null") as raised:
+        file_chunks.make_hole(Path("/dev/null"), 4096)
+    assert raised.value.errno == errno.ENOTSUP

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.starting.rank_processes import RankExit
-from det_jupyter.contract.messages import Loss
+from det_jupyter.contract.messages import Cut, Loss
 
 
 class Kills:
@@ -36,6 +36,8 @@ def test_ranks_that_exit_with_0_leave_the_others_running() -> None:
     assert report.exit_codes == {0: 0, 1: 0}
     assert report.first_ended == 1
     assert (report.first_failed, report.killed, report.lost) == (None, False, False)
+    assert (report.error, report.error_is_final, report.cut) == ("", True, None)
+    assert (report.not_saved, report.no_room) == (False, False)
 
 
 def test_first_failing_rank_ends_the_gang_and_is_the_one_named() -> None:
@@ -171,3 +173,35 @@ def test_a_program_that_exits_with_0_is_not_the_one_that_ended_first() -> None:
     report = gang.to_report(at=5.0)
     assert report.exit_codes == {0: 3, 2: 0}
     assert (report.first_ended, report.first_failed) == (0, 0)
+
+
+@given(st.sampled_from(["kill", "lose", "cannot_save"]), st.booleans())
+def test_the_end_that_was_ordered_before_it_started_is_the_cause(order: str, twice: bool) -> None:
+    gang, kills = make_gang(2, started=False)
+    for _ in range(1 + twice):
+        match order:
+            case "kill":
+                gang.kill()
+            case "lose":
+                gang.lose(Loss.MASTER)
+            case _:
+                gang.cannot_save("no room there", no_room=False)
+    assert (gang.state, kills.pids) == (GangState.STARTING, [])
+    gang.started({0: 100, 1: 101})
+    assert (gang.state, kills.pids) == (GangState.ENDING, [100, 101])
+    gang.kill()
+    gang.lose(Loss.LEAVING)
+    report = gang.to_report(at=5.0)
+    causes = (report.killed, report.lost, report.not_saved, report.no_room)
+    assert causes == (order == "kill", order == "lose", order == "cannot_save", False)
+
+
+def test_a_computer_that_was_cut_off_after_another_loss_is_not_the_cause() -> None:
+    cut = Cut(from_agent="a", to_agent="b", why="no answer")
+    gang, _ = make_gang(2)
+    gang.cut_off(cut)
+    assert (gang.to_report(at=5.0).loss, gang.to_report(at=5.0).cut) == (Loss.CUT, cut)
+    gang, _ = make_gang(2)
+    gang.lose(Loss.LEAVING)
+    gang.cut_off(cut)
+    assert (gang.to_report(at=5.0).loss, gang.to_report(at=5.0).cut) == (Loss.LEAVING, None)

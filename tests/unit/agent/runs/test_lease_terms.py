@@ -186,6 +186,7 @@ def test_a_watcher_that_ends_is_replaced_and_told_the_lease(
         watchers.told()
         lease.keep_watched()
         assert watchers.told() == b""  # nothing runs that it could kill
+        assert watchers.sockets[1].recv(10) == b""  # the former one is not written to any more
 
     with caplog.at_level(logging.WARNING):
         play(monkeypatch, scenario)
@@ -216,8 +217,29 @@ def test_a_lease_ends_with_its_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
         await held(lease, watchers)
         await lease.close()
         assert watchers.told() == b"inf\n"
-        assert watchers.told() == b""
+        assert watchers.sockets[-1].recv(10) == b""  # it ends with its connection
         assert watchers.waited == [5.0]
         watchers.waited.clear()
+
+    play(monkeypatch, scenario)
+
+
+def test_a_watcher_that_closes_its_connection_is_replaced_though_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(lease: Lease, watchers: Watchers) -> None:
+        await held(lease, watchers)
+        watchers.sockets[0].close()
+        assert not lease.has_expired_since(0)
+        watchers.monotonic += 2.0
+        lease.keep_watched()
+        assert len(watchers.codes) == 2
+        assert watchers.told() == b"1026.0\n"
+        waiting = asyncio.create_task(lease.hold())  # the answer of the former one is void
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        watchers.answer(b"1026.0")
+        await waiting
 
     play(monkeypatch, scenario)

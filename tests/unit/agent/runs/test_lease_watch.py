@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -12,7 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import psutil
 import pytest
 
 from det_jupyter.agent.runs import lease_watch
@@ -144,12 +148,15 @@ def signals() -> Iterator[None]:
 def test_what_an_agent_leaves_is_killed_unless_its_successor_does_that(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     line: bytes,
     has_successor: bool,
     is_killed: bool,
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     monkeypatch.setattr(lease_watch, "_LOCK_S", 0.05)
+    levels: list[int] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda *, level, format: levels.append(level))
     agent, watcher = socket.socketpair()
     descriptor = watcher.detach()
     monkeypatch.setattr(sys, "argv", ["lease_watch", str(descriptor), "1"])
@@ -161,6 +168,9 @@ def test_what_an_agent_leaves_is_killed_unless_its_successor_does_that(
         assert has_ended(process.pid) is is_killed
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     del lock
+    assert levels == [logging.INFO]
+    killed = f"the agent has exited: killed [{process.pid}]"
+    assert [record.getMessage() for record in caplog.records] == [killed] * is_killed
 
 
 def test_the_end_of_a_lease_kills_what_belongs_to_the_runs_and_says_so(
@@ -183,12 +193,62 @@ def test_only_what_an_agent_that_lives_has_started_counts_as_started_by_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = os.getpid()
-    with subprocess.Popen(["sleep", "3600"]) as living, subprocess.Popen(["true"]) as ended:
+    with (
+        subprocess.Popen(
+            ["sh", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE
+        ) as living,
+        subprocess.Popen(["true"]) as ended,
+    ):
+        assert living.stdout is not None
+        below = int(living.stdout.readline())
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         before = lease_watch._descendants(here)  # this process is no child of it
         monkeypatch.setattr(os, "getppid", lambda: here)
         found = {process.pid for process in lease_watch._descendants(here)}
-        living.kill()
+        monkeypatch.setattr(os, "getpid", lambda: living.pid)  # it does not end itself
+        others = {process.pid for process in lease_watch._descendants(here)}
+        monkeypatch.undo()
+        for pid in (living.pid, below):
+            os.kill(pid, signal.SIGKILL)
     assert before == []
-    assert living.pid in found
+    assert {living.pid, below} <= found
     assert not {ended.pid, here} & found
+    assert found - others == {living.pid}
+
+
+def test_a_process_that_has_gone_meanwhile_has_ended() -> None:
+    def gone() -> str:
+        raise psutil.NoSuchProcess(7)
+
+    process: Any = SimpleNamespace(status=gone)
+    assert lease_watch._has_ended(process)
+
+
+def test_a_lease_is_checked_often_and_what_is_left_is_killed_every_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, ended, waits = [100.0], list[float](), list[float | None]()
+    # Seconds that pass, and what the agent sends then.
+    steps: list[tuple[float, bytes | None]] = [
+        (0, b"110.0\n"), (10, None), (0.1, None), (1, None), (1, None), (0, b"200.0\n"),
+        (50, None), (0, b"inf\n"), (0, b""),
+    ]  # fmt: skip
+    sent: list[bytes] = []
+    data = b""
+
+    def select(readers: list[Any], _: object, __: object, timeout_s: float | None) -> Any:
+        nonlocal data
+        waits.append(timeout_s)
+        seconds, found = steps.pop(0)
+        now[0] += seconds
+        data = found or b""
+        return ([] if found is None else readers), [], []
+
+    monkeypatch.setattr(lease_watch, "select", SimpleNamespace(select=select))
+    monkeypatch.setattr(lease_watch, "since_boot", lambda: now[0])
+    connection: Any = SimpleNamespace(recv=lambda most: data, sendall=sent.append)
+    assert not watch(connection, lambda: ended.append(now[0]))
+    # At 110.0 sharp the lease has not ended.
+    assert ended == [pytest.approx(110.1), pytest.approx(111.1), pytest.approx(112.1)]
+    assert waits == [None, 0.1, 0.1, 1.0, 1.0, 1.0, 0.1, 0.1, None]
+    assert sent == [b"110.0\n", b"expired\n", b"200.0\n", b"inf\n"]

@@ -90,6 +90,10 @@ def write(root: Path, files: dict[str, str]) -> None:
     [
         ("0::/job/step", {"job/step/memory.events": "low 0\noom 2\noom_kill 1\noom_group_kill 0\n",
                           "job/step/memory.max": "max\n", "job/memory.max": "5000\n"}, 1, 5000),
+        ("0::/job", {"job/memory.events": "oom_kill 0\n", "job/memory.max": "6000\n",
+                     "memory.max": "5000\n"}, 0, 5000),
+        ("0::/job", {"job/memory.events": "oom_kill 0\n", "job/memory.max": "5000\n",
+                     "memory.max": "6000\n"}, 0, 5000),
         ("9:name=systemd:/\n4:memory:/job\n0::/", {
             "memory/job/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
             "memory/job/memory.stat": "cache 0\nhierarchical_memory_limit 7000\n"}, 3, 7000),
@@ -303,7 +307,12 @@ def test_of_a_control_group_only_its_own_processes_count(
     watched = watch(tmp_path)
     write(tmp_path, {"groups/a/memory.events": "oom_kill 1\n", "proc/20/cgroup": "0::/a\n",
                      "proc/21/cgroup": "0::/b\n"})  # fmt: skip
-    computer += [OneProcess(20, rss=1.0), OneProcess(21, rss=2.0), OneProcess(22, rss=3.0)]
+    computer += [
+        OneProcess(20, rss=1.0),
+        OneProcess(21, rss=2.0),
+        OneProcess(22, rss=3.0),
+        OneProcess(7, rss=0.25, shared=0.5),
+    ]  # all that it uses is shared
     names = [name for name, _ in held_by(watched.look("1.1.1", 0, -9, {0: 7}).shortage)]
     assert names == ["program20 (pid 20)", "/dev/shm"]
 
@@ -319,3 +328,32 @@ def test_a_control_group_may_have_any_name(tmp_path: Path) -> None:
     (tmp_path / "self" / "cgroup").write_bytes(b"0::/us\xe9r.slice\n")
     watch = MemoryWatch(KernelLog(tmp_path / "none"), proc=tmp_path, groups=tmp_path / "groups")
     assert watch.look("1.1.1", 0, -9, {}) == MemoryEvidence()
+
+
+def test_a_log_is_read_from_its_end_on_without_what_belongs_to_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("6,1,2,-;from before\n")
+    log = KernelLog(path)
+    with path.open("a") as file:
+        file.write("6,2,3,-;one; two\n SUBSYSTEM=pci\n DEVICE=x\n6,3,4,-;three\n")
+    assert log.read() == ["one; two", "three"]
+    assert log.read() == []
+    read, errors = os.read, [BrokenPipeError(), BrokenPipeError()]
+    with path.open("a") as file:
+        file.write("6,9,9,-;later\n")
+
+    def overwritten(descriptor: int, most: int) -> bytes:
+        if errors:
+            raise errors.pop()
+        return read(descriptor, most)
+
+    monkeypatch.setattr(os, "read", overwritten)
+    assert log.read() == ["later"]  # what was overwritten is passed over
+    monkeypatch.undo()
+    num = len(os.listdir("/proc/self/fd"))
+    log.close()
+    log.close()
+    assert len(os.listdir("/proc/self/fd")) == num - 1
+    assert log.read() == []

@@ -101,3 +101,16 @@ def test_the_pages_of_living_gangs_are_read_and_news_of_any_are_told(
     assert run.seen is not None
     assert sorted(run.seen.places) == [0, 1]
     assert run.seen.at > run.seen.places[0].since > 0  # it was seen before it was asked to leave
+
+
+def test_a_gang_that_takes_long_to_leave_is_reported_more_and_more_rarely(
+    page: ControlPage, run: Run
+) -> None:
+    gang, reported = WatchedGang(), list[float]()
+    page.raise_signal("preempt")
+    for quarter in range(160):
+        page.batch_writer(0)(quarter)
+        seconds = quarter / 4
+        if gang.read(run, page, now=1000.0 + seconds, monotonic=50.0 + seconds):
+            reported.append(seconds)
+    assert reported == [0.0, 2.0, 5.0, 9.5, 16.25, 26.25, 36.25]

@@ -10,15 +10,18 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 
 from det_jupyter.agent.runs.run import Run, adopt_runs, new_run
+from det_jupyter.agent.starting import rank_processes
 from det_jupyter.agent.starting.rank_processes import end_survivors, has_ended, write_records
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.run_processes import processes_of
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, run_dir
+from det_jupyter.contract.host.socket_folders import socket_folder
 from det_jupyter.contract.messages import (
     Capsule,
     GangExited,
@@ -62,7 +65,7 @@ def mode(path: Path) -> int:
 
 def test_a_new_run_has_a_private_folder_with_its_plan_and_empty_pages(tmp_path: Path) -> None:
     run = prepared(tmp_path)
-    assert run.sockets is not None
+    assert run.sockets == tmp_path / "sockets"
     assert (mode(run.dir.path), mode(run.sockets)) == (0o700, 0o700)
     assert GangPlan.model_validate_json(run.dir.plan.read_bytes()) == run.plan
     with run.open_page() as page:
@@ -102,6 +105,21 @@ def test_orders_to_a_run_are_on_its_page_and_in_its_file(tmp_path: Path) -> None
         assert page.last_order() == 8
 
 
+def test_without_orders_none_is_announced(tmp_path: Path) -> None:
+    run = prepared(tmp_path)
+    run.pass_orders(PassOrders(allocation_id=ID, orders=[]))
+    with run.open_page() as page:
+        assert page.last_order() == 0
+
+
+def test_sockets_are_kept_where_they_can_be_if_their_folder_was_removed(tmp_path: Path) -> None:
+    with socket_folder(paths.agent_sockets()) as folder:
+        run = new_run(make_plan(ID, []), sockets=tmp_path / "removed" / "7")
+        run.prepare()
+        assert run.sockets == folder / "7"
+        assert mode(run.sockets) == 0o700
+
+
 def test_a_plan_that_is_replaced_is_replaced_in_its_file(tmp_path: Path) -> None:
     run = prepared(tmp_path)
     run.set_plan(make_plan(ID, [], seed=7))
@@ -112,7 +130,7 @@ def test_a_plan_that_is_replaced_is_replaced_in_its_file(tmp_path: Path) -> None
 def test_ranks_get_the_variables_for_their_kind_of_slot(tmp_path: Path) -> None:
     lines = {"cpu": ["A=1", "NAMED"], "cuda": ["A=2"]}
     config = {"environment": {"environment_variables": lines}}
-    run = prepared(tmp_path, make_plan(ID, [], config=config))
+    run = prepared(tmp_path, make_plan(ID, [], config=config, slots=1))
     run.environment = {"NAMED": "here", "OTHER": "3"}
     assert run.variables() == {"A": "1", "NAMED": "here"}
 
@@ -262,7 +280,10 @@ def exited_on_time(run: Run) -> None:
     [("Trial", {0: None, 1: None}), ("python3 -m torch.distributed.run train.py", {0: None})],
 )
 def test_a_run_without_an_end_was_lost_with_its_agent(
-    tmp_path: Path, entrypoint: str, codes: dict[int, int | None]
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    entrypoint: str,
+    codes: dict[int, int | None],
 ) -> None:
     run = prepared(tmp_path, make_plan(ID, [], config={"entrypoint": entrypoint}))
     (adopted,) = adopt_runs(now=9.0)
@@ -272,6 +293,8 @@ def test_a_run_without_an_end_was_lost_with_its_agent(
     )
     (again,) = adopt_runs(now=10.0)  # that is its end, whoever reads it next
     assert again.exited == adopted.exited
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["allocation=1.1.1 was lost with its agent"]
 
 
 def test_a_run_that_had_ended_keeps_its_end(tmp_path: Path) -> None:
@@ -389,4 +412,34 @@ def test_a_folder_that_cannot_be_removed_is_told(
     run.sockets = None
     run.close()
     assert f"{run.dir.path} cannot be removed: [Errno 30] Read-only file system" in caplog.text
-    assert run.dir.closed.exists()  # so that it is known for what it is
+    assert mode(run.dir.closed) == 0o600  # so that it is known for what it is
+
+
+@pytest.mark.parametrize(("dies_at", "num_looks"), [(3, 3), (99, 5)])
+def test_ranks_that_do_not_die_hold_up_the_next_agent_for_a_limited_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int, num_looks: int
+) -> None:
+    run = prepared(tmp_path)
+    ranks = [subprocess.Popen(["sleep", "3600"], process_group=0) for _ in range(2)]
+    now, looks = [100.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        now[0] += 1.0
+        if len(looks) in (1, dies_at):
+            rank = ranks[0 if len(looks) == 1 else 1]
+            rank.kill()
+            rank.wait()
+
+    try:
+        write_records(run.dir, {number: rank.pid for number, rank in enumerate(ranks)})
+        with monkeypatch.context() as patched:
+            clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+            patched.setattr(rank_processes, "time", clock)
+            patched.setattr(rank_processes, "kill_group", lambda pid: None)
+            end_survivors(run.dir, timeout_s=5.0)
+        assert looks == [0.01] * num_looks
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()

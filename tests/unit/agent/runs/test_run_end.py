@@ -335,3 +335,10 @@ def test_what_a_library_has_said_is_the_error_and_some_lines_before_it_are_shown
         "line 5", "line 6", "line 7", "line 8", f"  what():  {said}",
         "Fatal Python error: Aborted", "Stack of the crash (most recent call last):",
     ]  # fmt: skip
+
+
+def test_a_program_that_reported_nothing_has_trained_no_step(folder: RunDir) -> None:
+    assert ended(folder) == [
+        TargetReached(at=9.0, steps_completed=0, target=Length("batches", 100)),
+        RunEnded(at=9.0, reason="completed", steps_completed=0),
+    ]

@@ -104,7 +104,9 @@ def preempt(timeout_s: float) -> SignalGang:
 
 @pytest.mark.parametrize("timeouts_s", [(60, 3600), (3600, 60), (60, 60)])
 def test_a_gang_is_killed_at_its_earliest_deadline_whatever_is_ordered_later(
-    play: Callable[[Scenario], Run], timeouts_s: tuple[float, float]
+    play: Callable[[Scenario], Run],
+    caplog: pytest.LogCaptureFixture,
+    timeouts_s: tuple[float, float],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, _: NoProcesses) -> None:
         for timeout_s in timeouts_s:
@@ -117,6 +119,7 @@ def test_a_gang_is_killed_at_its_earliest_deadline_whatever_is_ordered_later(
     exited = play(scenario).exited
     assert exited is not None
     assert exited.killed
+    assert "allocation=1.1.1 did not leave in time: killed" in caplog.text
 
 
 def test_an_order_that_is_repeated_does_not_postpone_the_kill(

@@ -211,6 +211,7 @@ START_FAILED = "the fork server died"
 )
 def test_a_part_that_cannot_stay_says_why(
     world: World,
+    caplog: pytest.LogCaptureFixture,
     happens: Callable[[World], None],
     loss: Loss | None,
     cut: Cut | None,
@@ -227,6 +228,7 @@ def test_a_part_that_cannot_stay_says_why(
     assert (exited.cut, exited.error, exited.exit_codes) == (cut, error, {1: code})
     assert (exited.killed, exited.first_failed) == (False, 1 if happens is fail else None)
     assert world.killed == [2**30] * (loss is not None and code is not None)
+    assert (f"allocation=1.1.1: {CUT.sentence}" in caplog.text) is (cut is not None)
 
 
 def test_a_part_that_waits_for_the_others_can_be_killed(world: World) -> None:

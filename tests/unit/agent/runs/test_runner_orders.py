@@ -14,6 +14,7 @@ import pytest
 from det_jupyter.agent.devices.health import DeviceHealth
 from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs import runner as runner_module
+from det_jupyter.agent.runs.memory_watch import MemoryEvidence, MemoryWatch
 from det_jupyter.agent.runs.run import Run, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
@@ -51,6 +52,7 @@ class Launches:
         self.error: Exception | None = None
         self.dies = True
         self.is_slow = False  # no rank is started before the end is ordered
+        self.killed: list[int] = []
         monkeypatch.setattr(runner_module, "kill_group", self._kill)
 
     async def launch(
@@ -66,6 +68,7 @@ class Launches:
         return RankProcesses(pids=pids, exits=exits, note="by hand")
 
     def _kill(self, pid: int) -> None:
+        self.killed.append(pid)
         for exits in self.exits.values() if self.dies else []:
             exits.put_nowait(RankExit(pid - 2**30, -9))
 
@@ -140,8 +143,10 @@ def test_adopted_runs_belong_to_the_agent_of_their_ranks_or_to_the_first(
 
 
 def test_a_gang_holds_its_slots_and_is_its_agents_until_it_is_over(
-    play: Callable[..., None],
+    play: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
+
     async def scenario(runner: Runner, launches: Launches) -> None:
         assert (runner.held_slots(), runner.living_gangs(), runner.has_living_gangs) == (
             [], [], False,
@@ -158,8 +163,14 @@ def test_a_gang_holds_its_slots_and_is_its_agents_until_it_is_over(
         exited = await ended(run)
         assert (exited.exit_codes, exited.killed, exited.lost) == ({0: 0, 1: 0}, False, False)
         assert (runner.held_slots(), runner.living_gangs()) == ([], [])
+        assert run.dir.ranks.exists()
 
     play(scenario)
+    assert [record.getMessage() for record in caplog.records] == [
+        "start_gang allocation=1.1.1",
+        f"allocation=1.1.1 started pids={{0: {2**30}, 1: {2**30 + 1}}}: by hand",
+        "allocation=1.1.1 is over: exit codes {0: 0, 1: 0}",
+    ]
 
 
 def test_orders_of_a_gang_reach_its_control_page(play: Callable[..., None]) -> None:
@@ -236,7 +247,11 @@ def test_a_checkpoint_that_cannot_be_stored_ends_the_gang(play: Callable[..., No
     ],
 )
 def test_a_gang_that_cannot_be_started_says_whether_another_try_may_help(
-    play: Callable[..., None], error: Exception, is_final: bool, loss: Loss | None
+    play: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    is_final: bool,
+    loss: Loss | None,
 ) -> None:
     async def scenario(runner: Runner, launches: Launches) -> None:
         launches.error = error
@@ -246,6 +261,30 @@ def test_a_gang_that_cannot_be_started_says_whether_another_try_may_help(
         assert exited.exit_codes == {0: None, 1: None}
 
     play(scenario)
+    assert f"allocation=1.1.1 was not started: {error}" in caplog.text
+
+
+def test_a_gang_that_the_agent_cannot_carry_ends_when_its_ranks_are_gone(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone: list[int] = []
+
+    async def scenario(runner: Runner, launches: Launches) -> None:
+        async def until_gone(pid: int) -> None:
+            assert launches.killed == [2**30, 2**30 + 1]
+            gone.append(pid)
+
+        run = await started(runner, make_plan("1.1.1", []))
+        monkeypatch.setattr(runner_module, "until_gone", until_gone)
+        launches.exits["1.1.1"].put_nowait(RankExit(9, 0))  # of no rank
+        exited = await ended(run)
+        assert exited.error == "the agent could not run the ranks: KeyError: 9; see agent.log"
+        assert (exited.error_is_final, exited.lost, exited.killed) == (False, False, False)
+        assert gone == launches.killed
+        assert not runner.has_living_gangs
+
+    play(scenario)
+    assert "allocation=1.1.1 is broken off" in caplog.text
 
 
 def test_a_run_whose_folder_cannot_be_made_ends_at_once(
@@ -288,12 +327,15 @@ def test_errors_of_the_devices_are_told_with_the_rank_that_failed(
     fault = DeviceFault(index=0, at=5.0, xid=79)
     asked: list[Any] = []
 
+    def note_log(_: DeviceHealth, now: float) -> None:
+        asked.append("the log")
+
     def faults_of(_: DeviceHealth, slots: Any, since: float, pids: Any) -> dict[int, DeviceFault]:
         asked.append((sorted(slots), since > 1.0, sorted(pids)))
         return {4: fault}
 
     monkeypatch.setattr(DeviceHealth, "faults_of", faults_of)
-    monkeypatch.setattr(DeviceHealth, "note_log", lambda self, now: None)
+    monkeypatch.setattr(DeviceHealth, "note_log", note_log)
 
     async def scenario(runner: Runner, launches: Launches) -> None:
         async def next_reading(timeout_s: float) -> None:
@@ -315,7 +357,7 @@ def test_errors_of_the_devices_are_told_with_the_rank_that_failed(
 
     play(scenario)
     pids = [2**30, 2**30 + 1]
-    assert asked == (["a reading", ([4], True, pids)] if other == "a" else [])
+    assert asked == (["a reading", "the log", ([4], True, pids)] if other == "a" else [])
 
 
 @pytest.mark.parametrize("order", ["kill", "lose", "break off"])
@@ -338,5 +380,93 @@ def test_a_gang_that_is_being_started_is_started_no_more_when_its_end_is_ordered
             order == "kill", order == "lose", order == "break off",
         )  # fmt: skip
         assert exited.exit_codes == {0: None, 1: None}
+
+    play(scenario)
+
+
+def test_the_memory_is_looked_at_when_the_first_rank_fails_and_at_no_other_exit(
+    play: Callable[..., None],
+) -> None:
+    asked: list[Any] = []
+
+    def look(*given: Any) -> MemoryEvidence:
+        asked.append(given)
+        return MemoryEvidence(had_memory=True)
+
+    async def scenario(runner: Runner, launches: Launches) -> None:
+        runner.memory = cast(
+            MemoryWatch, SimpleNamespace(started=lambda: asked.append("started"), look=look)
+        )
+        run = await started(runner, make_plan("1.1.1", [], slots=3))
+        for rank, code in ((0, 0), (1, 3)):
+            launches.exits["1.1.1"].put_nowait(RankExit(rank, code))
+        exited = await ended(run)
+        assert (exited.exit_codes, exited.had_memory) == ({0: 0, 1: 3, 2: -9}, True)
+
+    play(scenario)
+    assert asked == ["started", ("1.1.1", 1, 3, {1: 2**30 + 1, 2: 2**30 + 2})]
+
+
+def test_processes_of_a_gang_that_cannot_be_noted_run_all_the_same(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(runner_module, "write_records", fail)
+
+    async def scenario(runner: Runner, _: Launches) -> None:
+        run = await started(runner, make_plan("1.1.1", []))
+        assert run.exited is None
+        assert f"allocation=1.1.1: {run.dir.ranks} cannot be written: " in caplog.text
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_program", [True, False])
+def test_what_a_program_has_started_is_ended_before_its_end_is_journaled(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, is_program: bool
+) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(runner_module, "kill_run_processes", lambda folder: done.append(folder))
+    monkeypatch.setattr(runner_module, "write_end", lambda *given: done.append(given))
+
+    async def scenario(runner: Runner, launches: Launches) -> None:
+        config = {"entrypoint": "python3 train.py"} if is_program else {}
+        run = await started(runner, make_plan("1.1.1", [], slots=1, config=config))
+        launches.exits["1.1.1"].put_nowait(RankExit(0, 0))
+        exited = await ended(run)
+        assert done == ([run.dir, (run.plan, run.dir, exited)] if is_program else [])
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("order", ["kill", "lose"])
+def test_the_end_that_was_ordered_first_is_the_cause_until_all_is_cleaned_up(
+    play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Of a program all processes are ended, and meanwhile another order may arrive."""
+
+    async def scenario(runner: Runner, launches: Launches) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def order_more() -> None:
+            runner.carry_out(KillGang(allocation_id="1.1.1"), agent_id="a")
+            await runner.lose(Loss.MASTER, 0.0)
+
+        def clean_up(_: object) -> None:
+            asyncio.run_coroutine_threadsafe(order_more(), loop).result()
+
+        monkeypatch.setattr(runner_module, "kill_run_processes", clean_up)
+        launches.is_slow = True
+        plan = make_plan("1.1.1", [], config={"entrypoint": "python3 train.py"})
+        runner.carry_out(StartGang(plan=plan), agent_id="a")
+        await asyncio.sleep(0)
+        if order == "kill":
+            runner.carry_out(KillGang(allocation_id="1.1.1"), agent_id="a")
+        else:
+            await runner.lose(Loss.LEAVING, 0.0)
+        exited = await ended(runner.runs_of("a")["1.1.1"])
+        assert (exited.killed, exited.lost) == (order == "kill", order == "lose")
 
     play(scenario)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.agent.runs.specs import rank_places
-from det_jupyter.contract.messages import Capsule, GangPlan, SlotView
+from det_jupyter.agent.runs.run import new_run
+from det_jupyter.agent.runs.specs import make_specs, rank_places
+from det_jupyter.contract.messages import Capsule, GangPlan, RankSpec, SlotView
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.rank.process import environment
 from det_jupyter.rank.rendezvous import choose_backend, choose_device
@@ -104,3 +109,35 @@ def test_trial_without_slots_is_one_rank_on_the_cpu() -> None:
     assert environment(plan, place)["CUDA_VISIBLE_DEVICES"] == ""
     assert str(choose_device(plan, place)) == "cpu"
     assert choose_backend(plan) == "gloo"
+
+
+def specs(tmp_path: Path, *, num_slots: int = 1, program: bool = False) -> list[RankSpec]:
+    config = {"entrypoint": "python3 train.py"} if program else {}
+    plan = plan_on([], [cpu(index) for index in range(num_slots)])
+    run = new_run(plan.model_copy(update={"config": config}), sockets=tmp_path / "sockets")
+    return make_specs(run, lifeline_fd=3, num_threads=2)
+
+
+def test_each_attempt_to_start_ranks_has_a_store_and_a_secret_of_its_own(tmp_path: Path) -> None:
+    attempts = [specs(tmp_path, num_slots=2) for _ in range(2)]
+    for key in ("store", "secret"):
+        found = [{getattr(spec, key) for spec in attempt} for attempt in attempts]
+        assert [len(each) for each in found] == [1, 1]  # all ranks share it
+        assert found[0] != found[1]
+    spec = attempts[0][1]
+    assert re.fullmatch(
+        "store-[0-9a-f]{8}", Path(spec.store).name
+    )  # the paths of sockets are short
+    assert re.fullmatch("[0-9a-f]{64}", spec.secret)
+    assert (spec.place.rank, spec.place.lifeline_fd, spec.place.num_threads) == (1, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "program", "has_port"),
+    [(1, False, False), (2, False, True), (1, True, True)],
+)
+def test_ranks_that_may_connect_have_a_port(
+    tmp_path: Path, num_slots: int, program: bool, has_port: bool
+) -> None:
+    place = specs(tmp_path, num_slots=num_slots, program=program)[0].place
+    assert (place.master_addr, place.master_port > 0) == ("127.0.0.1", has_port)

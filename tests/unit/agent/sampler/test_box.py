@@ -26,7 +26,7 @@ def test_samples_are_sent_once_at_most_once_a_second_and_without_digits_of_noise
 def test_without_a_master_the_oldest_samples_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box_module, "MAX_VALUES", 10)
     monkeypatch.setattr(box_module, "REPORT_VALUES", 6)
-    box = SampleBox(clock=map(float, range(1000)).__next__)
+    box = SampleBox(clock=map(float, range(1005)).__next__)
     for _ in range(1000):
         box.put({"host": {"memory_free": 1.0, "cpu_util_simple": 2.0}})
     first = box.take(0.0)
@@ -34,6 +34,9 @@ def test_without_a_master_the_oldest_samples_are_dropped(monkeypatch: pytest.Mon
     samples = first.samples + box.take(0.0).samples
     assert [sample.at for sample in samples] == [995, 996, 997, 998, 999]
     assert len(first.samples) == 3  # of two values each
+    for _ in range(5):  # what was taken leaves room
+        box.put({"host": {"memory_free": 1.0, "cpu_util_simple": 2.0}})
+    assert [sample.at for sample in box.take(1.0).samples] == [1000, 1001, 1002]
 
 
 def test_a_sample_of_more_values_than_a_report_should_have_is_sent_alone(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import psutil
 import pytest
 
 from det_jupyter.agent.sampler import gang_processes
-from det_jupyter.agent.sampler.gang_processes import SharedMemory
+from det_jupyter.agent.sampler.gang_processes import SharedMemory, pss_bytes
 
 
 def _raising(error: Exception) -> Callable[..., Any]:
@@ -26,6 +28,14 @@ def test_pss_is_read_process_by_process_and_told_when_its_source_is_complete() -
     steps = [memory.step(members, float(now)) for now in range(8)]
     assert steps == [{"rank:a:0": 1}, {}, {"workers:a:0": 30}, {}, {}, {}, {}, {}]
     assert memory.step(members, 10.0) == {"rank:a:0": 1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_the_memory_of_a_process_is_less_if_it_is_shared() -> None:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        alone, rss = pss_bytes(process.pid), psutil.Process(process.pid).memory_info().rss
+        process.kill()
+    assert 0 < alone < rss
 
 
 def test_pss_that_takes_long_is_read_rarely() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.agent.sampler import gpu_process
 from det_jupyter.agent.sampler.gpu_process import (
+    BINDINGS_TOO_OLD,
     GONE,
     LOST,
     NO_NVLINK,
@@ -185,3 +187,96 @@ def test_pcie_is_measured_of_one_gpu_at_a_time_with_pauses() -> None:
         now[0] = max(now[0], tenth / 10)
         reader.measure_pcie()
     assert 40 <= nvml.asked.count("nvmlDeviceGetPcieThroughput") <= 52
+
+
+def test_processes_are_listed_once_a_second_and_those_on_several_gpus_once() -> None:
+    class OnBoth(FakeNvml):
+        def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+            return [SimpleNamespace(pid=10, usedGpuMemory=GIB)]
+
+    nvml, now = OnBoth(2), [0.0]
+    reader = GpuReader(nvml, ["GPU-0", "GPU-1"], clock=lambda: now[0])
+    listed = []
+    for seconds in (0.0, 0.5, 0.75, 1.0, 1.25, 2.5):
+        now[0] = seconds
+        assert reader.read().memory == {10: 2 * GIB}
+        listed.append(nvml.asked.count("nvmlDeviceGetComputeRunningProcesses") // 2)
+    assert listed == [1, 1, 1, 2, 2, 3]
+
+
+def test_traffic_is_told_once_and_counted_anew_after_a_gpu_was_lost() -> None:
+    now = iter(map(float, range(1000)))
+    nvml = FakeNvml()
+    reader = GpuReader(nvml, ["GPU-0"], clock=lambda: next(now))
+    reader.measure_pcie()
+    found = [reader.read().values["gpu:GPU-0"] for _ in range(2)]
+    assert ["pcie_sent" in values for values in found] == [True, False]
+    assert ["nvlink_sent" in values for values in found] == [False, True]
+    nvml.lost = {0}
+    reader.read()
+    nvml.lost = set()
+    assert "nvlink_sent" not in reader.read().values["gpu:GPU-0"]
+    assert nvml.asked.count("nvmlDeviceGetHandleByUUID") == 2  # it has another handle now
+
+
+@pytest.mark.parametrize(("wall_s", "cpu_s", "pause_s"), [(0.02, 0.0, 0.2), (0.02, 0.001, 1.0)])
+def test_pauses_between_measurements_of_pcie_are_in_proportion_to_what_they_take(
+    monkeypatch: pytest.MonkeyPatch, wall_s: float, cpu_s: float, pause_s: float
+) -> None:
+    now, cpu = [50.0], [7.0]
+
+    class Slow(FakeNvml):
+        def nvmlDeviceGetPcieThroughput(self, handle: str, counter: int) -> int:
+            now[0] += wall_s / 2
+            cpu[0] += cpu_s / 2
+            return 1
+
+    monkeypatch.setattr(gpu_process, "time", SimpleNamespace(thread_time=lambda: cpu[0]))
+    nvml = Slow()
+    reader = GpuReader(nvml, ["GPU-0"], clock=lambda: now[0])
+    reader.measure_pcie()
+    for seconds, num in ((pause_s - 0.001, 2), (pause_s + 0.001, 4)):
+        now[0] = 50.0 + seconds
+        reader.measure_pcie()
+        assert nvml.asked.count("nvmlDeviceGetPcieThroughput") == num
+
+
+def test_without_gpus_nothing_is_measured() -> None:
+    reader = GpuReader(FakeNvml(), [])
+    reader.measure_pcie()
+    assert reader.read() == GpuReading()
+
+
+def test_what_the_bindings_do_not_know_and_slices_are_asked_for_once() -> None:
+    class Old(FakeNvml):
+        nvmlDeviceGetTemperature = property()
+
+    reader = GpuReader(Old(), ["GPU-0"])
+    assert reader.read().missing["gpu:GPU-0"] == {"gpu_temperature": BINDINGS_TOO_OLD}
+    nvml = FakeNvml(errors={"nvmlDeviceGetPcieThroughput": fake_nvml.NOT_SUPPORTED})
+    reader = GpuReader(nvml, ["GPU-0"])
+    for _ in range(3):
+        reader.read()
+        reader._pcie_at = 0.0
+        reader.measure_pcie()
+    assert nvml.asked.count("nvmlDeviceGetPcieThroughput") == 1
+    assert nvml.asked.count("nvmlDeviceGetMigMode") == 1
+    nvml = FakeNvml(2, mig=3)
+    GpuReader(nvml, ["GPU-0", "GPU-1"]).read()
+    assert nvml.asked.count("nvmlDeviceGetMigDeviceHandleByIndex") == 7  # of the first one
+
+
+@pytest.mark.parametrize("error", [fake_nvml.UNINITIALIZED, fake_nvml.UNKNOWN])
+def test_a_driver_that_was_shut_down_tells_nothing_of_a_gpu(error: int) -> None:
+    nvml = FakeNvml(errors={"nvmlDeviceGetPowerUsage": error})
+    is_lost = error == fake_nvml.UNINITIALIZED
+    reading = GpuReader(nvml, ["GPU-0"]).read()
+    assert reading.values.keys() == (set() if is_lost else {"gpu:GPU-0"})
+    assert len(reading.missing["gpu:GPU-0"]) == (len(GPU) if is_lost else 1)
+
+
+def test_slices_that_cannot_be_read_are_an_error_of_their_gpu() -> None:
+    nvml = FakeNvml(mig=2, errors={"nvmlDeviceGetMigDeviceHandleByIndex": fake_nvml.UNKNOWN})
+    reading = GpuReader(nvml, ["GPU-0"]).read()
+    assert reading.values == {}
+    assert set(reading.missing["gpu:GPU-0"].values()) == {"the driver says: Unknown Error"}

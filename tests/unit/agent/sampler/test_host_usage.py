@@ -8,6 +8,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from io import BytesIO
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,7 +49,12 @@ def test_what_the_system_does_not_count_is_missing_with_the_reason_and_the_rest_
 def test_network_of_gangs_is_that_of_their_interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = {"lo": Card(0, 0), "eth0": Card(0, 0), "ib0": Card(0, 0)}
     times = count(0.0)
-    monkeypatch.setattr(psutil, "net_io_counters", lambda **_: cards)
+
+    def of_network(*, pernic: bool, nowrap: bool) -> dict[str, Card]:
+        assert (pernic, nowrap) == (True, False)
+        return cards
+
+    monkeypatch.setattr(psutil, "net_io_counters", of_network)
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
     reader = HostReader()
     assert reader._gang_network(["eth0"]) == {}
@@ -69,10 +75,13 @@ def test_a_computer_with_loopback_alone_has_no_network(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("before", "after", "share"),
     [
-        ((100, 50, 10), (103, 51, 10), {"cpu_util_simple": 75.0}),
-        ((100, 50, 10), (100, 60, 9), {"cpu_util_simple": 0.0}),  # iowait went back
-        ((100, 50, 10), (100, 50, 10), {}),
-        ((100, 50, 10), (90, 50, 10), {}),  # the computer slept, or a core was taken away
+        ((100, 50, 10, 0, 0), (103, 51, 10, 0, 0), {"cpu_util_simple": 75.0}),
+        ((100, 50, 10, 5, 1), (103, 51, 10, 8, 2), {"cpu_util_simple": 75.0}),  # within the first
+        ((100, 50, 10, 0, 0), (100, 60, 9, 0, 0), {"cpu_util_simple": 0.0}),  # iowait went back
+        ((100, 50, 10, 0, 0), (103, 50, 9, 0, 0), {"cpu_util_simple": 100.0}),
+        ((100, 50, 10, 0, 0), (100, 50, 10, 0, 0), {}),
+        # the computer slept, or a core was taken away
+        ((100, 50, 10, 0, 0), (90, 50, 10, 0, 0), {}),
     ],
 )
 def test_the_cpu_s_share_stays_between_0_and_100(
@@ -84,6 +93,8 @@ def test_the_cpu_s_share_stays_between_0_and_100(
     class Times(tuple[float, ...]):
         idle = property(lambda self: self[1])
         iowait = property(lambda self: self[2])
+        guest = property(lambda self: self[3])
+        guest_nice = property(lambda self: self[4])
 
     times = iter([Times(before), Times(after)])
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(times))
@@ -99,10 +110,11 @@ def test_disks_and_networks_have_rates_from_the_second_reading_on(
     now, counts, sent = [5.0], (100, 200, 300, 400), 1000
 
     def of_network(*, pernic: bool, nowrap: bool) -> dict[str, Card]:
-        assert pernic
+        assert (pernic, nowrap) == (True, False)
         return {"lo": Card(sent, sent), "eth0": Card(sent, 2 * sent), "ib0": Card(sent, 0)}
 
     def of_disks(*, nowrap: bool) -> SimpleNamespace | None:
+        assert not nowrap
         reads, read, writes, written = counts
         return SimpleNamespace(
             read_count=reads, write_count=writes,
@@ -130,6 +142,15 @@ def test_disks_and_networks_have_rates_from_the_second_reading_on(
     assert reader.read().missing.keys() == {
         "disk_iops", "disk_throughput_read", "disk_throughput_write"
     }  # fmt: skip
+
+
+def test_disks_are_devices_and_no_partitions_or_volumes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("sda/device", "nvme0n1/device", "dm-0", "loop0"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(host_usage, "Path", lambda _: tmp_path)
+    assert host_usage._disks.__wrapped__() == {b"sda", b"nvme0n1"}
 
 
 def _raising(error: Exception) -> Callable[..., Any]:

@@ -125,6 +125,7 @@ def specs(tmp_path: Path, ranks: Sequence[int] = (0, 1)) -> list[RankSpec]:
 def play(scenario: Awaitable[None]) -> None:
     async def act() -> None:
         await scenario
+        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})  # none is left
 
     asyncio.run(act())
 
@@ -430,6 +431,8 @@ def test_an_interpreter_has_one_server_until_that_has_died(
         assert starts.pythons == ["/a/python"]
         starts.servers[0].socket.close()
         await until(lambda: not first.is_alive)
+        connection = starts.servers[0].started.connection
+        await until(lambda: connection.fileno() == -1)
         assert await zygotes.get("/a/python") is not first
         assert starts.pythons == ["/a/python", "/a/python"]
         await zygotes.close()

@@ -15,10 +15,15 @@ from typing import Any
 import pytest
 
 from det_jupyter.agent.starting.rank_processes import StartFailed
-from det_jupyter.agent.tunnel import dialing, peers
+from det_jupyter.agent.tunnel import connections, dialing, peers
 from det_jupyter.agent.tunnel import listener as listener_module
 from det_jupyter.agent.tunnel import part as part_module
-from det_jupyter.agent.tunnel.connections import Connection, objects_socket, port_file
+from det_jupyter.agent.tunnel.connections import (
+    Connection,
+    objects_socket,
+    port_file,
+    server_name,
+)
 from det_jupyter.agent.tunnel.dialing import Dialer, Unreached
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.agent.tunnel.part import open_part
@@ -502,5 +507,180 @@ def test_computer_that_is_cut_off_is_found_and_one_that_refuses_is_not(
             cut = await watching
             assert (cut.from_agent, cut.to_agent) == ("c", "b")
             assert cut.why == f"no answer at 127.0.0.1 port {link.ports[1]} for 0.1 s"
+
+    run(scenario)
+
+
+def test_connections_that_ranks_leave_open_are_closed_soon_after_their_parts(
+    folder: Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LINGER_S", 0.01)
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)
+            async with parts.objects_served() as come:
+                async with parts.chief as here, parts.other:
+                    reader, writer = await parts.connect()
+                    theirs = await come.get()
+                    gang = here.join_others.__self__  # type: ignore[attr-defined]
+                    assert len(gang.connections) == 1
+                assert await reader.read() == b""  # which the rank has not closed
+                assert await theirs[0].read() == b""
+                with pytest.raises(OSError, match="Connect"):
+                    await parts.connect()
+                while gang.connections:
+                    await asyncio.sleep(0.001)
+                for each in (writer, theirs[1]):
+                    each.close()
+
+    run(scenario)
+
+
+def test_a_rank_whose_chief_cannot_be_reached_has_its_connection_closed(
+    folder: Path, pair: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair, ports=[1, 0])
+            async with parts.other as part:
+                reader, writer = await parts.connect()
+                assert await reader.read() == b""
+                writer.close()
+                tunnel = part.join_others.__self__  # type: ignore[attr-defined]
+                while tunnel._tasks:
+                    await asyncio.sleep(0.001)
+
+    run(scenario)
+    (record,) = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert record.getMessage().startswith("allocation=1.1.1: ")
+
+
+def test_a_rank_that_waits_for_its_chief_waits_no_longer_than_its_part_lasts(
+    folder: Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LINGER_S", 0.01)
+    monkeypatch.setattr(dialing, "_BEGUN_S", 3600.0)
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            parts = Parts(folder, listener, pair)  # the chief's part has not begun
+            async with parts.other:
+                reader, writer = await parts.connect()
+                await asyncio.sleep(0.01)
+                assert not reader.at_eof()
+            assert await reader.read() == b""
+            writer.close()
+
+    run(scenario)
+
+
+def test_agents_that_do_not_prepare_their_parts_in_time_are_named(
+    pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "PREPARED_S", 0.01)
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            link = link_to(listener, pair)
+            with listener.carrying(ID, link, waits_for={"b", "d", "c"}) as gang:
+                gang.note_prepared(["b", "x"])
+                with pytest.raises(StartFailed, match=r"^c and d did not prepare the ranks there"):
+                    await gang.gather()
+
+    run(scenario)
+
+
+async def ask(listener: GangListener, pair: tuple[str, str], **changes: Any) -> Connection:
+    """Connect as another agent does, and send a request."""
+    context = ssl.create_default_context(cadata=pair[0])
+    context.check_hostname = False
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+    writer.write(requests(**changes))
+    return reader, writer
+
+
+def test_an_agent_that_has_shown_the_secret_is_not_cut_off_for_strangers(
+    pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener_module, "_MOST_REQUESTS", 2)
+
+    async def scenario() -> None:
+        async with opened() as listener:
+            with listener.carrying(ID, link_to(listener, pair)):
+                reader, writer = await ask(listener, pair, want="measure")
+                assert await reader.readline() == b"ok\n"
+                for _ in range(3):
+                    stranger, theirs = await ask(listener, pair, secret="no")
+                    assert await stranger.read() == b""
+                    theirs.close()
+                silent = [
+                    await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(3)
+                ]
+                writer.write(b"0")
+                assert await reader.read(1) == b"\0"
+                for _, each in (*silent, (reader, writer)):
+                    each.close()
+            port = listener.port
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    wrong = [each for each in caplog.records if "has a wrong secret" in each.getMessage()]
+    assert len(wrong) == 1  # once, however often it is tried
+
+
+def test_rank_0_is_waited_for_at_growing_pauses(
+    folder: Path, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    class Over(Exception):
+        pass
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 7:
+            raise Over
+
+    async def scenario() -> None:
+        listener = GangListener()
+        with listener.carrying(ID, link_to(listener, pair), store=folder / "a") as gang:
+            monkeypatch.setattr(asyncio, "sleep", sleep)
+            port_file(folder / "a").write_text("")  # it is being written
+            with pytest.raises(Over):
+                await gang.connect("store")
+
+    asyncio.run(scenario())
+    assert pauses == [0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05]
+
+
+def test_rank_0_is_on_no_agent_that_others_cannot_reach(
+    folder: Path, pair: tuple[str, str]
+) -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            chief = open_part(
+                ID, link_to(listener, pair), agents={"a"}, store=folder / "a", listener=None
+            )
+            with pytest.raises(LaunchError, match="rank 0 is on a, which accepts no other agents"):
+                await chief.__aenter__()
+
+    run(scenario)
+
+
+def test_agents_speak_no_older_version_of_tls(pair: tuple[str, str]) -> None:
+    async def scenario() -> None:
+        async with opened() as listener:
+            with listener.carrying(ID, link_to(listener, pair)):
+                context = ssl.create_default_context(cadata=pair[0])
+                context.check_hostname = False
+                for name in (None, server_name(pair[0])):  # its own certificate, or the newest
+                    context.maximum_version = ssl.TLSVersion.TLSv1_2
+                    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+                        await asyncio.open_connection(
+                            "127.0.0.1", listener.port, ssl=context, server_hostname=name
+                        )
 
     run(scenario)
