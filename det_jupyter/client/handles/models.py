@@ -39,44 +39,44 @@ class ModelVersion:
 
     @property
     def view(self) -> VersionView:
-        """Everything that the master stores of it, fetched now."""
+        """All data of the version that the master stores, fetched now."""
         return self._client.model(self.model_name).version(self.number)
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Its checkpoint: `checkpoint.load()` returns the trained model."""
+        """The version's checkpoint: `checkpoint.load()` returns the trained model."""
         view = self.view
         data_dir = Path(self._client.session.info.data_dir)
         return Checkpoint(view.checkpoint, data_dir, view.hparams)
 
     @property
     def name(self) -> str:
-        """Its own name; it may have none."""
+        """The name of the version; it may be empty."""
         return self.view.name
 
     @property
     def comment(self) -> str:
-        """What is different in it, in a line."""
+        """The difference from other versions, in a line."""
         return self.view.comment
 
     @property
     def notes(self) -> str:
-        """Longer text about it."""
+        """Longer text about the version."""
         return self.view.notes
 
     @property
     def labels(self) -> list[str]:
-        """Its labels."""
+        """Labels of the version."""
         return self.view.labels
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What was stored with it, by name."""
+        """Values that were stored with the version, by name."""
         return self.view.metadata
 
     @property
     def aliases(self) -> list[str]:
-        """The aliases that it has."""
+        """Aliases of the version."""
         return self._client.model(self.model_name).aliases_of(self.number)
 
     def edit(
@@ -90,7 +90,7 @@ class ModelVersion:
         add_metadata: Mapping[str, Any] | None = None,
         remove_metadata: Sequence[str] = (),
     ) -> None:
-        """Change what is stored of it; arguments that are not given change nothing."""
+        """Change data of the version; arguments that are not given change nothing."""
         self._change(
             EditVersion,
             name=name,
@@ -103,13 +103,13 @@ class ModelVersion:
         )
 
     def push(self, folder: str | Path, *, safetensors: bool = False) -> Path:
-        """Write it into a new folder that others can use without det_jupyter's master.
+        """Write the version into a new folder that others can use without a master.
 
-        The folder has `model.json` (what is stored of it), `config.yaml`, `code/`, and the
-        checkpoint in `checkpoint/`, which `det_jupyter.load_checkpoint` loads.
+        The folder has `model.json` (name, labels, metadata, origin), `config.yaml`, `code/`, and
+        the checkpoint in `checkpoint/`, which `det_jupyter.load_checkpoint` loads.
 
         Args:
-            folder: It must be empty, or not exist.
+            folder: A folder that is empty or does not exist.
             safetensors: Write the weights alone, as `model.safetensors`, instead of the
                 checkpoint and the code.
 
@@ -123,7 +123,7 @@ class ModelVersion:
         )
 
     def delete(self) -> None:
-        """Delete it with its aliases. Its checkpoint stays, and may be deleted from then on."""
+        """Delete the version and its aliases; its checkpoint stays, and may be deleted then."""
         self._change(DeleteVersion)
 
     def _change(self, kind: type[OfModel], **given: Any) -> None:
@@ -144,36 +144,36 @@ class Model:
 
     @property
     def view(self) -> ModelView:
-        """Everything that the master stores of it, fetched now."""
+        """All data of the model that the master stores, fetched now."""
         return self._client.model(self.name)
 
     @property
     def description(self) -> str:
-        """What it is for."""
+        """Purpose of the model."""
         return self.view.description
 
     @property
     def notes(self) -> str:
-        """Longer text about it."""
+        """Longer text about the model."""
         return self.view.notes
 
     @property
     def labels(self) -> list[str]:
-        """Its labels."""
+        """Labels of the model."""
         return self.view.labels
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What was stored with it, by name."""
+        """Values that were stored with the model, by name."""
         return self.view.metadata
 
     @property
     def aliases(self) -> dict[str, int]:
-        """The numbers of versions, by alias."""
+        """Numbers of versions, by alias."""
         return self.view.aliases
 
     def versions(self) -> list[ModelVersion]:
-        """Return its versions, oldest first."""
+        """Return the versions, oldest first."""
         return [self._version(version.number) for version in self.view.versions]
 
     def version(self, which: int | str | None = None) -> ModelVersion:
@@ -198,16 +198,16 @@ class Model:
         metadata: Mapping[str, Any] | None = None,
         alias: str | Sequence[str] = (),
     ) -> ModelVersion:
-        """Make a checkpoint the next version: it is not deleted while it is one.
+        """Make a checkpoint the next version; a registered checkpoint is not deleted.
 
         Args:
             checkpoint: A handle, or the uuid.
-            name: A name of its own.
-            comment: What is different in it, in a line.
-            notes: Longer text about it.
-            labels: Words.
+            name: Name of the version.
+            comment: The difference from other versions, in a line.
+            notes: Longer text.
+            labels: Labels of the version.
             metadata: Anything that JSON can store, by name.
-            alias: An alias that it gets, such as "production", or several.
+            alias: An alias for the version, such as "production", or several.
 
         Raises:
             Conflict: The checkpoint is deleted, is a version of this model already, or the model
@@ -252,7 +252,7 @@ class Model:
         add_metadata: Mapping[str, Any] | None = None,
         remove_metadata: Sequence[str] = (),
     ) -> None:
-        """Change what is stored of it; arguments that are not given change nothing."""
+        """Change data of the model; arguments that are not given change nothing."""
         view = self._change(
             EditModel,
             name=name,
@@ -266,15 +266,15 @@ class Model:
         self.name = view.name
 
     def archive(self) -> None:
-        """Hide it from lists; no version can be registered then."""
+        """Hide the model from lists; no version can be registered then."""
         self._change(EditModel, is_archived=True)
 
     def unarchive(self) -> None:
-        """Show it in lists again."""
+        """Show the model in lists again."""
         self._change(EditModel, is_archived=False)
 
     def delete(self) -> None:
-        """Delete it with its versions. Their checkpoints stay, and may be deleted from then on."""
+        """Delete the model with its versions; their checkpoints stay, and may be deleted then."""
         self._change(DeleteModel)
 
     def _version(self, number: int) -> ModelVersion:

@@ -320,19 +320,19 @@ CHECKPOINT_GROUP = Group(
 )  # fmt: skip
 _MODEL = argument("model", metavar="NAME", help="name of the model")
 _VERSION = argument(
-    "--version", metavar="VERSION", help="its number, or an alias (default: the newest)"
+    "--version", metavar="VERSION", help="number or alias of the version (default: the newest)"
 )
 _ALIAS = argument("alias", help="such as production")
-_NOTES = argument("--notes", metavar="TEXT", help="longer text about it")
+_NOTES = argument("--notes", metavar="TEXT", help="longer text")
 _METADATA = argument(
     "--metadata", type=key_and_value, action="append", default=[], metavar="KEY=VALUE",
-    help="a value to store with it, as YAML; may be repeated",
+    help="a value to store, as YAML; may be repeated",
 )  # fmt: skip
 _LABEL = argument("--label", action="append", default=[], metavar="LABEL", help="a label")
-_MODEL_DESCRIPTION = argument("--description", metavar="TEXT", help="what it is for")
+_MODEL_DESCRIPTION = argument("--description", metavar="TEXT", help="purpose of the model")
 _OF_VERSION = (
-    argument("--comment", metavar="TEXT", help="what is different in it, in a line"),
-    argument("--name", dest="title", metavar="NAME", help="a name of its own"),
+    argument("--comment", metavar="TEXT", help="the difference from other versions, in a line"),
+    argument("--name", dest="title", metavar="NAME", help="name of the version, or of the model"),
 )
 MODEL_GROUP = Group(
     name="model",
@@ -354,7 +354,7 @@ MODEL_GROUP = Group(
              (_MODEL,
               _empty(_MODEL_DESCRIPTION), _empty(_NOTES), _LABEL, _METADATA),
              starts_master=True),
-        Verb("describe", "print what is stored of it, or of a version", verbs.models.describe,
+        Verb("describe", "print a model, or one of its versions", verbs.models.describe,
              (_MODEL, replace(_VERSION, rules=_VERSION.rules | {"help": "only this version"}),
               flag("--json", help="JSON"))),
         Verb("list-versions", "a row for each version of a model", verbs.models.list_versions,
@@ -368,25 +368,25 @@ MODEL_GROUP = Group(
                      required=True),
               *map(_empty, (*_OF_VERSION, _NOTES)), _LABEL, _METADATA,
               argument("--alias", action="append", default=[], metavar="ALIAS",
-                       help="an alias that it gets, such as production"))),
+                       help="an alias for the version, such as production"))),
         Verb("alias", "give an alias to a version, and take it from another",
              verbs.models.set_alias,
              (_MODEL, _ALIAS,
-              argument("version", nargs="?", help="its number, or an alias (the newest)"))),
+              argument("version", nargs="?", help="number or alias (default: the newest)"))),
         Verb("unalias", "remove an alias", verbs.models.remove_alias, (_MODEL, _ALIAS)),
-        Verb("edit", "change what is stored of a model, or of a version", verbs.models.edit,
+        Verb("edit", "change a model, or one of its versions", verbs.models.edit,
              (_MODEL,
-              argument("--version", metavar="VERSION", help="this version of it"),
+              argument("--version", metavar="VERSION", help="change this version"),
               _MODEL_DESCRIPTION, *_OF_VERSION, _NOTES,
               argument("--add-label", action="append", default=[], metavar="LABEL",
                        help="a label"),
               argument("--remove-label", action="append", default=[], metavar="LABEL",
-                       help="a label that it has"),
+                       help="a label to remove"),
               _METADATA,
               argument("--remove-metadata", action="append", default=[], metavar="KEY",
-                       help="a value that it has"))),
-        Verb("archive", "hide it from lists", verbs.models.archive, (_MODEL,)),
-        Verb("unarchive", "show it in lists again", verbs.models.archive, (_MODEL,)),
+                       help="a value to remove"))),
+        Verb("archive", "hide a model from lists", verbs.models.archive, (_MODEL,)),
+        Verb("unarchive", "show a model in lists again", verbs.models.archive, (_MODEL,)),
         Verb("download", "copy the checkpoint of a version", verbs.models.download,
              (_MODEL, _VERSION, *COPIED)),
         Verb("push", "write a version into a folder for others", verbs.models.push,
@@ -394,7 +394,7 @@ MODEL_GROUP = Group(
               argument("--to", required=True, type=folder, metavar="FOLDER",
                        help="a folder that is empty or new"),
               flag("--safetensors", help="the weights alone"))),
-        Verb("delete", "delete a model, or a version of it; checkpoints stay",
+        Verb("delete", "delete a model or a version; checkpoints stay",
              verbs.models.delete,
              (_MODEL, argument("--version", metavar="VERSION", help="only this version"), YES),
              aliases=("rm",)),

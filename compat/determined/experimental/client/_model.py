@@ -34,31 +34,31 @@ class ModelVersion(OwnVersion, Handle):
 
     @property
     def model_version(self) -> int:
-        """Its number."""
+        """Number of the version."""
         return self.number
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Its checkpoint."""
+        """The version's checkpoint."""
         view, folder = self.view, Path(self._client.session.info.data_dir)
         return Checkpoint(view.checkpoint, folder, view.hparams)
 
     @property
     def creation_time(self) -> datetime:
-        """When it was registered."""
+        """Time of the registration."""
         return datetime.fromtimestamp(self.view.created_at, UTC)
 
     @property
     def last_updated_time(self) -> datetime:
-        """When it was changed last."""
+        """Time of the last change."""
         return datetime.fromtimestamp(self.view.updated_at, UTC)
 
     def set_name(self, name: str) -> None:
-        """Give it another name."""
+        """Rename the version."""
         self.edit(name=name)
 
     def set_notes(self, notes: str) -> None:
-        """Replace its notes."""
+        """Replace the notes."""
         self.edit(notes=notes)
 
     def reload(self) -> None:
@@ -70,22 +70,22 @@ class Model(OwnModel, Handle):
 
     @property
     def model_id(self) -> int:
-        """Its number."""
+        """Number of the model."""
         return self.view.id
 
     @property
     def archived(self) -> bool:
-        """Whether it is put aside."""
+        """Whether the model is archived."""
         return self.view.is_archived
 
     @property
     def creation_time(self) -> datetime:
-        """When it was created."""
+        """Time of the creation."""
         return datetime.fromtimestamp(self.view.created_at, UTC)
 
     @property
     def last_updated_time(self) -> datetime:
-        """When it was changed last."""
+        """Time of the last change."""
         return datetime.fromtimestamp(self.view.updated_at, UTC)
 
     def get_version(self, version: int = -1) -> ModelVersion | None:
@@ -99,12 +99,12 @@ class Model(OwnModel, Handle):
     def list_versions(
         self, sort_by: Any = None, order_by: OrderBy = OrderBy.DESCENDING
     ) -> list[ModelVersion]:
-        """Return its versions, by default the newest first."""
+        """Return the versions, by default the newest first."""
         numbers = in_order([v.number for v in self.view.versions], int, order_by)
         return [ModelVersion(self._client, self.name, number) for number in numbers]
 
     def get_versions(self, order_by: OrderBy = OrderBy.DESCENDING) -> list[ModelVersion]:
-        """Return its versions, by default the newest first."""
+        """Return the versions, by default the newest first."""
         return self.list_versions(order_by=order_by)
 
     def register_version(  # type: ignore[override]  # Determined's takes a uuid alone
@@ -119,15 +119,15 @@ class Model(OwnModel, Handle):
         return ModelVersion(self._client, self.name, number)
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:
-        """Add to its metadata; what has the same names is replaced."""
+        """Add metadata; values of the same names are replaced."""
         self.edit(add_metadata=metadata)
 
     def remove_metadata(self, keys: list[str]) -> None:
-        """Remove metadata of these names."""
+        """Remove the metadata with these names."""
         self.edit(remove_metadata=keys)
 
     def set_labels(self, labels: Iterable[str]) -> None:
-        """Replace its labels."""
+        """Replace the labels."""
         wanted, before = list(labels), self.labels
         removed = [label for label in before if label not in wanted]
         added = [label for label in wanted if label not in before]
@@ -135,7 +135,7 @@ class Model(OwnModel, Handle):
             self.edit(add_labels=added, remove_labels=removed)
 
     def set_description(self, description: str) -> None:
-        """Replace its description."""
+        """Replace the description."""
         self.edit(description=description)
 
     def reload(self) -> None:

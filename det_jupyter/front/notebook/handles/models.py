@@ -29,9 +29,9 @@ def create_model(
 
     Args:
         name: A name that no other model has, without `/`.
-        description: What it is for.
-        notes: Longer text about it.
-        labels: Words.
+        description: Purpose of the model.
+        notes: Longer text.
+        labels: Labels of the model.
         metadata: Anything that JSON can store, by name.
 
     Raises:
@@ -55,7 +55,7 @@ def model(name: str) -> Model:
     """Return a handle on a model of the registry.
 
     Raises:
-        NotFound: There is none of this name.
+        NotFound: There is no model of this name.
     """
     client = connection.client()
     return Model(client, client.model(check_name(name)).name)
