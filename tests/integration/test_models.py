@@ -111,6 +111,14 @@ def test_a_checkpoint_is_registered_found_by_its_alias_and_read(client: Client) 
         "  digits version 1 (production): error 0.4000, experiment 1, trial 1, 100 batches, early",
         "  digits version 2: error 0.1000, experiment 1, trial 1, 50 batches",
     ]
+    for wrong, said in (
+        ({"checkpoint": 3}, "uuid: got 3, expected a checkpoint, or its uuid"),
+        ({"checkpoint": "bad", "labels": 3}, "labels: got 3, expected words"),
+        ({"checkpoint": "bad", "metadata": "x"}, "metadata: got 'x', expected values by name"),
+        ({"checkpoint": "bad", "notes": 3}, "notes: got 3, expected text"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{said}"):
+            model.register_version(**wrong)
     with pytest.raises(NotFound, match=r"no version stable; it has 1, 2 and the aliases produ"):
         model.version("stable")
 

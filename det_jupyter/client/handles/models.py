@@ -27,6 +27,8 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.text import length, number
 from det_jupyter.errors import ConfigError, Problem
 
+Words = str | Iterable[str]  # one, or several
+
 
 @methods_explain_arguments
 class ModelVersion:
@@ -85,10 +87,10 @@ class ModelVersion:
         name: str | None = None,
         comment: str | None = None,
         notes: str | None = None,
-        add_labels: Sequence[str] = (),
-        remove_labels: Sequence[str] = (),
+        add_labels: Words = (),
+        remove_labels: Words = (),
         add_metadata: Mapping[str, Any] | None = None,
-        remove_metadata: Sequence[str] = (),
+        remove_metadata: Words = (),
     ) -> None:
         """Change data of the version; arguments that are not given change nothing."""
         self._change(
@@ -96,10 +98,10 @@ class ModelVersion:
             name=name,
             comment=comment,
             notes=notes,
-            add_labels=list(add_labels),
-            remove_labels=list(remove_labels),
-            add_metadata=dict(add_metadata or {}),
-            remove_metadata=list(remove_metadata),
+            add_labels=_words(add_labels),
+            remove_labels=_words(remove_labels),
+            add_metadata=add_metadata or {},
+            remove_metadata=_words(remove_metadata),
         )
 
     def push(self, folder: str | Path, *, safetensors: bool = False) -> Path:
@@ -194,9 +196,9 @@ class Model:
         name: str = "",
         comment: str = "",
         notes: str = "",
-        labels: Sequence[str] = (),
+        labels: Words = (),
         metadata: Mapping[str, Any] | None = None,
-        alias: str | Sequence[str] = (),
+        alias: Words = (),
     ) -> ModelVersion:
         """Make a checkpoint the next version; a registered checkpoint is not deleted.
 
@@ -221,9 +223,9 @@ class Model:
             name=name,
             comment=comment,
             notes=notes,
-            labels=list(labels),
-            metadata=dict(metadata or {}),
-            aliases=[alias] if isinstance(alias, str) else list(alias),
+            labels=_words(labels),
+            metadata=metadata or {},
+            aliases=_words(alias),
         )
         return self._version(next(v.number for v in view.versions if v.uuid == uuid))
 
@@ -247,10 +249,10 @@ class Model:
         name: str | None = None,
         description: str | None = None,
         notes: str | None = None,
-        add_labels: Sequence[str] = (),
-        remove_labels: Sequence[str] = (),
+        add_labels: Words = (),
+        remove_labels: Words = (),
         add_metadata: Mapping[str, Any] | None = None,
-        remove_metadata: Sequence[str] = (),
+        remove_metadata: Words = (),
     ) -> None:
         """Change data of the model; arguments that are not given change nothing."""
         view = self._change(
@@ -258,10 +260,10 @@ class Model:
             name=name,
             description=description,
             notes=notes,
-            add_labels=list(add_labels),
-            remove_labels=list(remove_labels),
-            add_metadata=dict(add_metadata or {}),
-            remove_metadata=list(remove_metadata),
+            add_labels=_words(add_labels),
+            remove_labels=_words(remove_labels),
+            add_metadata=add_metadata or {},
+            remove_metadata=_words(remove_metadata),
         )
         self.name = view.name
 
@@ -317,7 +319,7 @@ def create_model_in(
     *,
     description: str = "",
     notes: str = "",
-    labels: Sequence[str] = (),
+    labels: Words = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> ModelView:
     """Create a model, and return its view.
@@ -331,22 +333,22 @@ def create_model_in(
         name=name,
         description=description,
         notes=notes,
-        labels=list(labels),
-        metadata=dict(metadata or {}),
+        labels=_words(labels),
+        metadata=metadata or {},
     )
     view: ModelView = client.change(request)
     return view
 
 
 def find_models(
-    client: Client, text: str = "", *, labels: Iterable[str] = (), archived: bool = False
+    client: Client, text: str = "", *, labels: Words = (), archived: bool = False
 ) -> list[ModelView]:
     """Return the models, by name, that have all words in name or description, and all labels.
 
     Args:
         archived: Include archived ones.
     """
-    wanted = {*labels}
+    wanted = {*_words(labels)}
     words = text.lower().split()
     return sorted(
         (
@@ -358,6 +360,13 @@ def find_models(
         ),
         key=lambda view: view.name,
     )
+
+
+def _words(given: Words) -> Any:
+    """Return words as a list; a request refuses anything else."""
+    if isinstance(given, str):
+        return [given]
+    return list(given) if isinstance(given, Iterable) else given
 
 
 def check_name(name: Any) -> str:

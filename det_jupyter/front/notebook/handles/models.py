@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.client.calls import explains_arguments
 from det_jupyter.client.handles.models import (
     FoundModels,
     Model,
+    Words,
     check_name,
     create_model_in,
     find_models,
@@ -22,7 +23,7 @@ def create_model(
     description: str = "",
     *,
     notes: str = "",
-    labels: Sequence[str] = (),
+    labels: Words = (),
     metadata: Mapping[str, Any] | None = None,
 ) -> Model:
     """Create a model of the registry, and return a handle on it.
@@ -41,7 +42,7 @@ def create_model(
     client = connection.client()
     view = create_model_in(
         client,
-        check_name(name),
+        name,
         description=description,
         notes=notes,
         labels=labels,
@@ -62,9 +63,7 @@ def model(name: str) -> Model:
 
 
 @explains_arguments
-def models(
-    text: str = "", *, label: str | Sequence[str] = (), archived: bool = False
-) -> FoundModels:
+def models(text: str = "", *, label: Words = (), archived: bool = False) -> FoundModels:
     """Return handles on the models of the registry, by name.
 
     Args:
@@ -73,5 +72,4 @@ def models(
         archived: Include archived ones.
     """
     client = connection.client()
-    labels = [label] if isinstance(label, str) else label
-    return FoundModels(client, find_models(client, text, labels=labels, archived=archived))
+    return FoundModels(client, find_models(client, text, labels=label, archived=archived))
