@@ -40,7 +40,9 @@ def push_version(
     checkpoint = Checkpoint(
         version.checkpoint, Path(client.session.info.data_dir), version.hparams
     )
-    loaded = checkpoint.load() if safetensors else None  # before anything is written
+    # Before anything is written:
+    loaded = checkpoint.load() if safetensors else None
+    code = {} if safetensors else client.code(number)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if safetensors:
@@ -49,7 +51,7 @@ def push_version(
             getattr(importlib.import_module(module), function)(loaded, folder)
         else:
             checkpoint.download(folder / "checkpoint")
-            Code(client.code(number)).write(folder / "code")
+            Code(code).write(folder / "code")
         config = without_values(client.experiment(number).config)
         (folder / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
         card = _card(model, version, has_checkpoint=not safetensors)
