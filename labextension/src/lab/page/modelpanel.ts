@@ -1,8 +1,6 @@
 /** The page of a model of the registry, in the main area. */
-import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
-
-import type { IModelState, IVersionLine } from '../../model/state.js';
-import { Commands, type IDocuments, type IFollowed } from '../tokens.js';
+import type { IModelState } from '../../model/state.js';
+import type { IDocuments, IFollowed } from '../tokens.js';
 import type { ModelView } from './modelview.js';
 import { modelIcon } from './pageicons.js';
 import { Panel, type Drawing, type IPanelOptions } from './pagepanel.js';
@@ -52,14 +50,9 @@ export class ModelPanel extends Panel {
   private _onState(drawing: Drawing, state: IModelState): void {
     if (this._view === undefined) {
       const { commands, shared } = this._options;
-      this._view = new drawing.ModelView(shared.trans, {
-        openExperiment: id => {
-          void commands.execute(Commands.openExperiment, { experiment_id: id });
-        },
-        addAlias: version => void this._addAlias(version),
-        removeAlias: alias => void this._setAlias(alias, null),
-        remove: version => void this._remove(version)
-      });
+      const nameOf = (): string => this._state?.name ?? '';
+      const actions = drawing.modelActions(shared, commands, nameOf);
+      this._view = new drawing.ModelView(shared.trans, actions);
       this._host.append(this._view.node);
     }
     this._state = state;
@@ -73,47 +66,6 @@ export class ModelPanel extends Panel {
     if (this._state !== undefined) {
       const { state, mayWrite } = this._options.shared.link;
       this._view?.update(this._state, state === 'up' && mayWrite);
-    }
-  }
-
-  private async _addAlias({ number }: IVersionLine): Promise<void> {
-    const { trans } = this._options.shared;
-    const { button, value } = await InputDialog.getText({
-      title: trans.__('Alias of version %1', number),
-      label: trans.__('Such as production; another version that has it loses it.'),
-      okLabel: trans.__('Give'),
-      cancelLabel: trans.__('Cancel')
-    });
-    if (button.accept && value) {
-      await this._setAlias(value.trim(), number);
-    }
-  }
-
-  private _setAlias(alias: string, number: number | null): Promise<void> {
-    return this._post('aliases', { alias, number });
-  }
-
-  private async _remove({ number }: IVersionLine): Promise<void> {
-    const { trans } = this._options.shared;
-    const answer = await showDialog({
-      title: trans.__('Delete version %1?', number),
-      body: trans.__('Its checkpoint stays, and is not kept for it any more.'),
-      buttons: [
-        Dialog.cancelButton({ label: trans.__('Cancel') }),
-        Dialog.warnButton({ label: trans.__('Delete') })
-      ]
-    });
-    if (answer.button.accept) {
-      await this._post(`versions/${number}/delete`, {});
-    }
-  }
-
-  private async _post(path: string, body: object): Promise<void> {
-    const name = encodeURIComponent(this._state?.name ?? '');
-    try {
-      await this._options.shared.api.post(`api/models/${name}/${path}`, body);
-    } catch (error) {
-      Notification.error(error instanceof Error ? error.message : String(error));
     }
   }
 

@@ -5,6 +5,7 @@ import { InputDialog, showDialog } from '@jupyterlab/apputils';
 import { beforeEach, expect, it, vi } from 'vitest';
 
 import { Looks } from '../../../src/lab/page/looks.js';
+import { modelActions } from '../../../src/lab/page/modelactions.js';
 import { ModelPanel } from '../../../src/lab/page/modelpanel.js';
 import { ModelView } from '../../../src/lab/page/modelview.js';
 import { OpenNotebooks } from '../../../src/lab/page/notebooks.js';
@@ -63,7 +64,7 @@ async function opened(...versions: IVersionLine[]): Promise<ModelPanel> {
       looks: new Looks(null, 'test'),
       notebooks: new OpenNotebooks(null),
       commands,
-      load: () => Promise.resolve({ ModelView } as never)
+      load: () => Promise.resolve({ ModelView, modelActions } as never)
     },
     3
   );
