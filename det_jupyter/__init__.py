@@ -4,8 +4,9 @@ In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `exper
 `experiments()` return handles, `compare(3, 7)` returns how experiments differ, `slots()`,
 `queue()` and `jobs()` return what runs and what waits, `preview(config)` returns what a search
 would train, `submit(Trial, config)` submits an experiment, `load_checkpoint(path)` returns a
-trained model, and `templates` are parts of configurations. Each name is imported when it is first
-used, so that importing the package is fast.
+trained model, `model(name)`, `models()` and `create_model(name)` return handles on models of the
+registry, and `templates` are parts of configurations. Each name is imported when it is first used,
+so that importing the package is fast.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
         experiment,
         experiments,
     )
+    from det_jupyter.front.notebook.handles.models import create_model, model, models
     from det_jupyter.front.notebook.handles.slots_and_queue import jobs, queue, slots
     from det_jupyter.front.notebook.handles.templates import templates
     from det_jupyter.front.notebook.submit.from_python import submit
@@ -43,6 +45,7 @@ _HOMES = {
         "front.notebook.extension": ["load_ipython_extension", "unload_ipython_extension"],
         "front.notebook.handles.slots_and_queue": ["jobs", "queue", "slots"],
         "front.notebook.handles.experiment_handles": ["compare", "experiment", "experiments"],
+        "front.notebook.handles.models": ["create_model", "model", "models"],
         "front.notebook.handles.templates": ["templates"],
         "front.notebook.submit.from_python": ["submit"],
         "front.notebook.submit.preview_and_local": ["preview"],
@@ -61,12 +64,15 @@ __all__ = [
     "InvalidHP",
     "__version__",
     "compare",
+    "create_model",
     "experiment",
     "experiments",
     "get_cluster_info",
     "import_from_path",
     "jobs",
     "load_checkpoint",
+    "model",
+    "models",
     "preview",
     "queue",
     "slots",

@@ -1,4 +1,4 @@
-"""Handles on the master's experiments, trials, ranks and checkpoints.
+"""Handles on the master's experiments, trials, ranks, checkpoints and models.
 
 Each is imported when it is first used, so that `det` in a shell starts quickly.
 """
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from det_jupyter.client.handles.checkpoint import Checkpoint as Checkpoint
     from det_jupyter.client.handles.compare import Comparison as Comparison
     from det_jupyter.client.handles.experiment import Experiment as Experiment
+    from det_jupyter.client.handles.models import Model as Model
+    from det_jupyter.client.handles.models import ModelVersion as ModelVersion
     from det_jupyter.client.handles.rank import ExecutionError as ExecutionError
     from det_jupyter.client.handles.rank import Rank as Rank
     from det_jupyter.client.handles.trial import Trial as Trial
@@ -25,6 +27,8 @@ _MODULES = {
     "Diagnosis": "diagnosing.diagnosis_result",
     "ExecutionError": "handles.rank",
     "Experiment": "handles.experiment",
+    "Model": "handles.models",
+    "ModelVersion": "handles.models",
     "Rank": "handles.rank",
     "Trial": "handles.trial",
 }

@@ -44,6 +44,7 @@ from det_jupyter.contract.messages import (
     JobEntry,
     LogPage,
     LogQuery,
+    ModelView,
     NumStored,
     PoolStatus,
     PreviewRequest,
@@ -277,6 +278,14 @@ class Client:
     def checkpoint(self, uuid: str) -> CheckpointView:
         """Return one checkpoint, of any experiment."""
         return self._get(CheckpointView, f"/checkpoints/{_quoted(uuid)}")
+
+    def models(self) -> list[ModelView]:
+        """Return the models of the registry with their versions, oldest first."""
+        return self._get_all(ModelView, "/models")
+
+    def model(self, name: str) -> ModelView:
+        """Return one model of the registry."""
+        return self._get(ModelView, f"/models/{_quoted(name)}")
 
     def logs(self, trial_id: int, query: LogQuery) -> LogPage:
         """Return lines that the ranks of a trial printed."""

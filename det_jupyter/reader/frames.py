@@ -47,7 +47,13 @@ class ComparisonArgs(Wire):
     experiment_ids: Annotated[list[Number], Field(max_length=MAX_COMPARED)]
 
 
-Args = NoArgs | UsageArgs | ExperimentArgs | CurvesArgs | ComparisonArgs
+class ModelArgs(Wire):
+    """A model of the registry."""
+
+    id: Number
+
+
+Args = NoArgs | UsageArgs | ExperimentArgs | CurvesArgs | ComparisonArgs | ModelArgs
 DOCUMENTS: dict[str, type[Args]] = {
     "experiments": NoArgs,
     "cluster": NoArgs,
@@ -56,6 +62,8 @@ DOCUMENTS: dict[str, type[Args]] = {
     "curves": CurvesArgs,
     "trials": NoArgs,
     "comparison": ComparisonArgs,
+    "models": NoArgs,
+    "model": ModelArgs,
 }
 
 

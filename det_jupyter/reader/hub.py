@@ -3,6 +3,7 @@
     tab -> live document -> source -> Overview            all experiments and slots
                                    -> FollowedExperiment  one experiment, for any chosen trial
                                    -> DeviceSamples       utilization of devices
+                                   -> ModelsSource        the registry of models
                                               |
                                               v
                                    Replica                the master's state
@@ -26,6 +27,7 @@ from det_jupyter.reader.frames import (
     ComparisonArgs,
     CurvesArgs,
     ExperimentArgs,
+    ModelArgs,
     UsageArgs,
 )
 from det_jupyter.reader.list_sources import (
@@ -36,6 +38,7 @@ from det_jupyter.reader.list_sources import (
 )
 from det_jupyter.reader.live_document import LiveDocument, Source
 from det_jupyter.reader.master_connection import MasterConnection
+from det_jupyter.reader.model_sources import model_source, models_source
 from det_jupyter.reader.overview import Overview
 from det_jupyter.reader.replica import Replica
 from det_jupyter.reader.usage_source import DeviceSamples, UsageSource
@@ -154,6 +157,10 @@ class Hub:
                 return CurvesSource(self._experiment(args.experiment_id), args.group)
             case ComparisonArgs():
                 return comparison_source(overview, replica, args.experiment_ids)
+            case ModelArgs():
+                return model_source(replica, args.id)
         if name == "experiments":
             return ExperimentsSource(overview)
+        if name == "models":
+            return models_source(replica)
         return cluster_source(overview) if name == "cluster" else trials_source(overview, replica)

@@ -63,6 +63,7 @@ class News:
         trials: Ids of trials whose state has changed.
         gone: Ids of experiments that were deleted.
         with_metrics: Ids of experiments that have new metrics.
+        models: Ids of models of the registry that have changed, or were deleted.
         is_cluster: Whether slots or queues have changed.
     """
 
@@ -70,6 +71,7 @@ class News:
     trials: set[int] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
     with_metrics: set[int] = field(default_factory=set)
+    models: set[int] = field(default_factory=set)
     is_cluster: bool = False
 
 
@@ -220,10 +222,12 @@ class Replica:
             self._feed_seq = store.feed.last_seq
             snapshots = store.history.snapshots()
             news.experiments |= self._machine.state.experiments.keys()  # some may be deleted
+            news.models |= self._machine.state.models.keys()
             self._machine.take_over(_newest_readable([text for _, text in snapshots]))
             self.views = Views(self._machine, store, self.clock, recent_s=self._recent_s)
             news.experiments |= self._machine.state.experiments.keys()
             news.trials |= self._machine.state.trials.keys()
+            news.models |= self._machine.state.models.keys()
             news.is_cluster = True
         return self._store
 
@@ -244,6 +248,7 @@ class Replica:
                 changes = machine.changes()
                 news.experiments |= changes.experiments
                 news.trials |= changes.trials
+                news.models |= changes.models
             if len(events) < _PAGE:
                 return
 

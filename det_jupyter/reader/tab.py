@@ -35,7 +35,7 @@ from det_jupyter.view.forms.notebook_output import kept_forms
 logger = logging.getLogger(__name__)
 
 MOST_FOLLOWED = 100  # most documents that a tab follows
-CHANGING = frozenset({"change", "command", "profile", "tensorboard"})
+CHANGING = frozenset({"change", "command", "profile", "register", "tensorboard"})
 MOST_OF_TAB = 12  # most questions of a tab at the same time
 _NUM_THREADS = 16  # a question for a profile occupies a thread until the profile is recorded
 

@@ -109,6 +109,7 @@ describe('the configuration', () => {
 });
 
 describe('checkpoints', () => {
+  const NONE = { registered: {}, models: [] };
   const one = (changes: Partial<ICheckpointView> = {}): ICheckpointView => ({
     uuid: 'c',
     experiment_id: 1,
@@ -127,7 +128,12 @@ describe('checkpoints', () => {
     const best = one({ uuid: 'best', steps_completed: 80, path: '/data/"best"' });
     const gone = one({ uuid: 'gone', state: 'DELETED', searcher_metric: null });
     const part = one({ uuid: 'part', state: 'PARTIALLY_DELETED' });
-    open(checkpointsTab, { checkpoints: [one(), best, gone, part], total: 6, best: 'best' });
+    open(checkpointsTab, {
+      checkpoints: [one(), best, gone, part],
+      total: 6,
+      best: 'best',
+      ...NONE
+    });
     await settle();
     const rows = texts('tbody tr');
     expect(rows.filter(row => row.includes('★ best'))).toEqual([rows[1]]);
@@ -141,7 +147,7 @@ describe('checkpoints', () => {
   });
 
   it('are asked for again when there is a new one', async () => {
-    open(checkpointsTab, { checkpoints: [], total: 0, best: '' });
+    open(checkpointsTab, { checkpoints: [], total: 0, best: '', ...NONE });
     await settle();
     expect(said()).toBe('Nothing was saved yet.');
     panel?.update?.(state({ as_of: 2000 }));
@@ -153,12 +159,44 @@ describe('checkpoints', () => {
     expect(asked.length).toBe(2);
   });
 
+  it('become versions of models, of which there may be none yet', async () => {
+    const kept = one({ uuid: 'kept' });
+    const shown = {
+      checkpoints: [kept, one({ uuid: 'gone', state: 'DELETED' })],
+      total: 2,
+      best: ''
+    };
+    open(
+      checkpointsTab,
+      { ...shown, registered: {}, models: ['digits'] },
+      new Error('checkpoint kept is version 1 of model digits already'),
+      { model: 'digits', number: 2 },
+      { ...shown, registered: { kept: ['digits 2'] }, models: ['digits'] }
+    );
+    await settle();
+    const buttons = [...host.querySelectorAll<HTMLElement>('td button')];
+    const register = buttons.filter(button => button.textContent === 'Register…');
+    expect(register.length).toBe(1); // what is deleted cannot be registered
+    register[0]?.click();
+    const form = host.querySelector('form');
+    expect(form?.textContent).toContain('at step 100');
+    expect(form?.querySelector('input')?.value).toBe('digits');
+    form?.requestSubmit();
+    await settle();
+    expect(texts('[role=alert]')).toEqual(['checkpoint kept is version 1 of model digits already']);
+    form?.requestSubmit();
+    await settle();
+    expect(texts('.det-register')).toEqual(['Registered as version 2 of model digits.']);
+    expect(texts('td .det-label')).toEqual(['digits 2']);
+    expect(asked).toEqual(['checkpoints', 'register', 'register', 'checkpoints']);
+  });
+
   it('copies a path; without a clipboard it is selected', async () => {
-    open(checkpointsTab, { checkpoints: [one()], total: 1, best: '' });
+    open(checkpointsTab, { checkpoints: [one()], total: 1, best: '', ...NONE });
     await settle();
     const write = vi.fn().mockResolvedValueOnce(undefined).mockRejectedValueOnce(new Error('no'));
     vi.stubGlobal('navigator', { clipboard: { writeText: write } });
-    const button = host.querySelector('td button') as HTMLElement;
+    const button = host.querySelector('.det-path-cell button') as HTMLElement;
     button.click();
     await settle();
     expect(write.mock.calls).toEqual([['/data/checkpoints/c']]);

@@ -49,6 +49,15 @@ def test_experiments_are_found_described_and_taken_out(tmp_path: Path, examples:
     assert (tmp_path / "search.csv").exists()
 
 
+def test_the_better_network_is_registered_loaded_and_given_away(
+    tmp_path: Path, examples: Path
+) -> None:
+    _, text = run_notebook(examples / "model_registry.ipynb", tmp_path)
+    assert "is version 2 of model digits; delete that version first" in text
+    assert re.search(r"^version 2 reads 9\d\.\d% of the digits$", text, re.MULTILINE)
+    assert (tmp_path / "digits-2" / "model.json").exists()
+
+
 @pytest.mark.long
 def test_trials_that_are_made_to_be_limited_say_so(tmp_path: Path, examples: Path) -> None:
     _, text = run_notebook(

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, expect
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.tensorboards import running_boards
+from det_jupyter.contract.messages import DeleteModel
 from tests.lab.contrast import low_contrast
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
@@ -243,6 +244,31 @@ def test_an_experiment_that_is_deleted_while_open_says_so(ui: LabPage, trials: T
     ui.run("det:open-experiment", experiment_id=999_999)  # one that never was
     expect(ui.experiment(999_999).node).to_contain_text("999999")
     expect(ui.experiment(999_999).node).not_to_contain_text("Loading")
+
+
+def test_a_checkpoint_becomes_a_version_of_a_model_with_a_page(
+    ui: LabPage, trials: Trials
+) -> None:
+    experiment = trials.ended(name="trained")
+    ui.run("det:open-experiment", experiment_id=experiment.id, tab="checkpoints")
+    panel = ui.experiment(experiment.id).panel
+    panel.get_by_role("button", name="Register…").first.click()
+    panel.get_by_label("Name of the model").fill("digits")
+    panel.get_by_role("button", name="Register", exact=True).click()
+    expect(panel).to_contain_text("Registered as version 1 of model digits.")
+    ui.sidebar.open().node.get_by_role("button", name="digits").click()
+    page = ui.page.locator(".jp-DetModelPage:visible")
+    expect(page).to_contain_text("det_jupyter.model('digits').version(1).checkpoint.load()")
+    page.get_by_role("button", name="Alias…").click()
+    ui.dialog.get_by_role("textbox").fill("production")
+    ui.dialog.get_by_role("button", name="Give").click()
+    expect(page.locator(".det-alias")).to_contain_text("production")
+    expect(ui.sidebar.node).to_contain_text("production: 1")
+    assert ui.misplaced() == []
+    page.get_by_role("button", name="trained", exact=True).click()
+    expect(panel).to_contain_text("digits 1")
+    trials.client.change(DeleteModel(model="digits"))
+    expect(ui.sidebar.node).not_to_contain_text("production: 1")
 
 
 def test_markup_and_scripts_in_texts_are_only_shown(

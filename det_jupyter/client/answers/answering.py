@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from jupyter_core.utils import ensure_event_loop
 
-from det_jupyter.client import Client, Experiment, Trial
+from det_jupyter.client import Client, Experiment, Model, Trial
 from det_jupyter.client.handles.boards import board_of
+from det_jupyter.client.handles.models import create_model_in, find_models
 from det_jupyter.client.handles.rank import Rank
 from det_jupyter.client.handles.reasons import carry_out
 from det_jupyter.client.requests import make_request
@@ -38,6 +39,7 @@ from det_jupyter.contract.messages.pages import (
     CheckpointsAnswer,
     ProfileAnswer,
     RankStack,
+    RegisteredAnswer,
     SeriesAnswer,
     SeriesByTrial,
     StacksAnswer,
@@ -83,7 +85,28 @@ def checkpoints_answer(
     except NotFound:
         best = ""
     newest = [handle.view for handle in handles[: -_MAX_CHECKPOINTS - 1 : -1]]
-    return CheckpointsAnswer(checkpoints=newest, total=len(handles), best=best)
+    models = find_models(client, archived=True)
+    registered: dict[str, list[str]] = {}
+    for model in models:
+        for version in model.versions:
+            if version.checkpoint.experiment_id == experiment_id:
+                registered.setdefault(version.uuid, []).append(f"{model.name} {version.number}")
+    return CheckpointsAnswer(
+        checkpoints=newest,
+        total=len(handles),
+        best=best,
+        registered=registered,
+        models=[model.name for model in models if not model.is_archived],
+    )
+
+
+def register_answer(client: Client, experiment_id: int, question: Question) -> RegisteredAnswer:
+    """Make the checkpoint `uuid` a version of the model `model`, which is created if needed."""
+    name = str(question.get("model") or "").strip()
+    if all(model.name != name for model in client.models()):
+        create_model_in(client, name)
+    version = Model(client, name).register_version(str(question.get("uuid")))
+    return RegisteredAnswer(model=name, number=version.number)
 
 
 def log_answer(client: Client, experiment_id: int, question: Question) -> LogPage:
@@ -243,6 +266,7 @@ ANSWERERS: dict[str, Answerer] = {
     "logs": log_answer,
     "config": config_answer,
     "checkpoints": checkpoints_answer,
+    "register": register_answer,
     "series": series_answer,
     "stacks": stack_answer,
     "profile": profile_answer,

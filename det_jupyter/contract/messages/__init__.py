@@ -19,6 +19,7 @@ from det_jupyter.contract.messages.alerts import (
     AlertTested,
     TryAlerts,
 )
+from det_jupyter.contract.messages.change_request import ChangeRequest
 from det_jupyter.contract.messages.changes import (
     LIFE,
     Activate,
@@ -27,7 +28,6 @@ from det_jupyter.contract.messages.changes import (
     Cancel,
     ChangeDetails,
     ChangeQueue,
-    ChangeRequest,
     ChangeResources,
     ChangeSearch,
     ChangeTrial,
@@ -120,6 +120,20 @@ from det_jupyter.contract.messages.gangs import (
     TakeSamples,
 )
 from det_jupyter.contract.messages.hangs import HangReport, RankStall, describe_mismatch
+from det_jupyter.contract.messages.models import (
+    CreateModel,
+    DeleteModel,
+    DeleteVersion,
+    EditModel,
+    EditVersion,
+    ModelView,
+    OfModel,
+    RegisterVersion,
+    SetAlias,
+    StoredModel,
+    StoredVersion,
+    VersionView,
+)
 from det_jupyter.contract.messages.queries import (
     LEVELS,
     MAX_LINES,

@@ -47,6 +47,8 @@ Documents, their arguments, and what they are (view/model/):
     curves        {"experiment_id": 3, "group": "validation"}    {"curves": [Curve, ...]}
     trials        {}                                  TrialList: trials and ranks, for Running
     comparison    {"experiment_ids": [3, 4]}          ComparisonState
+    models        {}                                  ModelList
+    model         {"id": 2}                           ModelState
 
 Before it opens a socket, a page requests `GET det-jupyter/info`, the handshake:
 
@@ -138,6 +140,15 @@ class CheckpointsAnswer(Wire):
     checkpoints: list[CheckpointView]
     total: int  # number of all its checkpoints
     best: str  # uuid of the best one; "": there is none
+    registered: dict[str, list[str]]  # versions of models by uuid, such as "mnist 3"
+    models: list[str]  # names of models that versions can be registered in
+
+
+class RegisteredAnswer(Wire):
+    """The version of a model that a checkpoint has become."""
+
+    model: str
+    number: int
 
 
 class SeriesAnswer(Wire):

@@ -72,6 +72,7 @@ _NEWEST = ExperimentQuery(archived=True, limit=_MAX_OFFERED)
 _FETCH: dict[str, Callable[[Client], list[str]]] = {
     "experiments": lambda client: [str(row.id) for row in client.find(_NEWEST).rows],
     "templates": lambda client: [template.name for template in client.templates()],
+    "models": lambda client: [model.name for model in client.models()],
     "agents": lambda client: [agent.id for pool in client.pools() for agent in pool.agents],
     "pools": lambda client: [pool.name for pool in client.pools()],
     "trials": lambda client: [str(task.trial_id) for task in client.tasks(limit=_MAX_OFFERED)],

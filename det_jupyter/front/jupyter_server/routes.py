@@ -41,6 +41,8 @@ GET     experiments/*/importance    experiments  read
 GET     experiments/*/config        experiments  read
 GET     experiments/*/logs          logs         read
 GET     checkpoints/*               experiments  read
+GET     models                      experiments  read
+GET     models/*                    experiments  read
 POST    preview                     experiments  read
 GET     trials/holding              experiments  read
 GET     trials/*                    experiments  read

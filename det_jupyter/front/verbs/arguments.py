@@ -90,6 +90,18 @@ def yaml_value(text: str) -> Any:
         raise ArgumentTypeError(message) from None
 
 
+def key_and_value(text: str) -> tuple[str, Any]:
+    """Parse KEY=VALUE, whose value is YAML.
+
+    >>> key_and_value("accuracy=0.98")
+    ('accuracy', 0.98)
+    """
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise ArgumentTypeError(f"got {text!r}, expected KEY=VALUE")
+    return key, yaml_value(value)
+
+
 def limit(text: str) -> int | str:
     """Parse a number of slots, or "none" for no limit."""
     return "none" if text.lower() == "none" else _decimal(text, "a whole number, or none")

@@ -162,11 +162,15 @@ def _describe_retention(
     most_kept = given.save_experiment_best + sum(min(n, per_trial) for n in of_trials.values())
     are_in_use = len(stay) > most_kept
     if deleted:
-        rest = "; others that would go are in use and stay for now" if are_in_use else ""
+        rest = (
+            "; others that would go are in use or registered, and stay for now"
+            if are_in_use
+            else ""
+        )
         return f"Deleted {_amount(deleted)} of experiment {given.id}{rest}."
     reason = f"the policy keeps {count(len(stay), 'checkpoint')}" if stay else "none is left"
     if are_in_use:
-        reason = "those that would go are in use and stay for now"
+        reason = "those that would go are in use or registered, and stay for now"
     return f"Nothing of experiment {given.id} was to be deleted; {reason}."
 
 

@@ -1,6 +1,8 @@
-"""The verbs about slots, agents, queue, pools, templates, trials and checkpoints."""
+"""The verbs about slots, agents, queue, pools, templates, trials, checkpoints and models."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from det_jupyter.front.verbs.arguments import (
     BY_METRIC,
@@ -19,7 +21,9 @@ from det_jupyter.front.verbs.arguments import (
     YES,
     at_least_one,
     experiment_number,
+    folder,
     gpu_or_number,
+    key_and_value,
     positive,
     ranks,
     trial_number,
@@ -28,7 +32,7 @@ from det_jupyter.front.verbs.arguments import (
     whole,
     yaml_value,
 )
-from det_jupyter.front.verbs.grammar import Group, Lazy, Verb, argument, flag, one_of
+from det_jupyter.front.verbs.grammar import Argument, Group, Lazy, Verb, argument, flag, one_of
 from det_jupyter.front.verbs.table_experiments import PLACES
 
 verbs = Lazy("det_jupyter.front.verbs")
@@ -50,6 +54,12 @@ _NEIGHBOURS = (
     ),
 )
 _PLACE, _MAYBE_PLACE = one_of(*_NEIGHBOURS, required=True), one_of(*_NEIGHBOURS)
+
+
+def _empty(each: Argument) -> Argument:
+    """Return an option whose default is an empty text."""
+    return replace(each, rules=each.rules | {"default": ""})
+
 
 SLOT_GROUP = Group(
     name="slot",
@@ -308,6 +318,88 @@ CHECKPOINT_GROUP = Group(
              aliases=("rm",)),
     ),
 )  # fmt: skip
+_MODEL = argument("model", metavar="NAME", help="name of the model")
+_VERSION = argument(
+    "--version", metavar="VERSION", help="number or alias of the version (default: the newest)"
+)
+_ALIAS = argument("alias", help="such as production")
+_NOTES = argument("--notes", metavar="TEXT", help="longer text")
+_METADATA = argument(
+    "--metadata", type=key_and_value, action="append", default=[], metavar="KEY=VALUE",
+    help="a value to store, as YAML; may be repeated",
+)  # fmt: skip
+_LABEL = argument("--label", action="append", default=[], metavar="LABEL", help="a label")
+_MODEL_DESCRIPTION = argument("--description", metavar="TEXT", help="purpose of the model")
+_OF_VERSION = (
+    argument("--comment", metavar="TEXT", help="the difference from other versions, in a line"),
+    argument("--name", dest="title", metavar="NAME", help="name of the version, or of the model"),
+)
+MODEL_GROUP = Group(
+    name="model",
+    help="the registry of models: names and versions of checkpoints",
+    aliases=("m",),
+    default="list",
+    absent={
+        "move": "there are no workspaces here: labels find models; `{det} model edit NAME --name "
+        "OTHER` renames one",
+    },
+    members=(
+        Verb("list", "a row for each model", verbs.models.list_models,
+             (argument("text", nargs="*", help="words of name or description"),
+              argument("--label", action="append", default=[], metavar="LABEL",
+                       help="with this label; of several, all"),
+              flag("--archived", help="archived ones, too"), *TABLE),
+             aliases=("ls",)),
+        Verb("create", "create a model", verbs.models.create,
+             (_MODEL,
+              _empty(_MODEL_DESCRIPTION), _empty(_NOTES), _LABEL, _METADATA),
+             starts_master=True),
+        Verb("describe", "print a model, or one of its versions", verbs.models.describe,
+             (_MODEL, replace(_VERSION, rules=_VERSION.rules | {"help": "only this version"}),
+              flag("--json", help="JSON"))),
+        Verb("list-versions", "a row for each version of a model", verbs.models.list_versions,
+             (_MODEL, *TABLE)),
+        Verb("register-version", "make a checkpoint the next version", verbs.models.register,
+             (_MODEL,
+              one_of(argument("uuid", nargs="?", type=uuid, metavar="UUID",
+                              help="name of the checkpoint"),
+                     argument("--experiment", type=experiment_number, metavar="ID",
+                              help="the best checkpoint of this experiment"),
+                     required=True),
+              *map(_empty, (*_OF_VERSION, _NOTES)), _LABEL, _METADATA,
+              argument("--alias", action="append", default=[], metavar="ALIAS",
+                       help="an alias for the version, such as production"))),
+        Verb("alias", "give an alias to a version, and take it from another",
+             verbs.models.set_alias,
+             (_MODEL, _ALIAS,
+              argument("version", nargs="?", help="number or alias (default: the newest)"))),
+        Verb("unalias", "remove an alias", verbs.models.remove_alias, (_MODEL, _ALIAS)),
+        Verb("edit", "change a model, or one of its versions", verbs.models.edit,
+             (_MODEL,
+              argument("--version", metavar="VERSION", help="change this version"),
+              _MODEL_DESCRIPTION, *_OF_VERSION, _NOTES,
+              argument("--add-label", action="append", default=[], metavar="LABEL",
+                       help="a label"),
+              argument("--remove-label", action="append", default=[], metavar="LABEL",
+                       help="a label to remove"),
+              _METADATA,
+              argument("--remove-metadata", action="append", default=[], metavar="KEY",
+                       help="a value to remove"))),
+        Verb("archive", "hide a model from lists", verbs.models.archive, (_MODEL,)),
+        Verb("unarchive", "show a model in lists again", verbs.models.archive, (_MODEL,)),
+        Verb("download", "copy the checkpoint of a version", verbs.models.download,
+             (_MODEL, _VERSION, *COPIED)),
+        Verb("push", "write a version into a folder for others", verbs.models.push,
+             (_MODEL, _VERSION,
+              argument("--to", required=True, type=folder, metavar="FOLDER",
+                       help="a folder that is empty or new"),
+              flag("--safetensors", help="the weights alone"))),
+        Verb("delete", "delete a model or a version; checkpoints stay",
+             verbs.models.delete,
+             (_MODEL, argument("--version", metavar="VERSION", help="only this version"), YES),
+             aliases=("rm",)),
+    ),
+)  # fmt: skip
 WHY = Verb(
     "why", "why a trial does not run, and what would start it",
     verbs.showing.why_trial, (_TRIAL_OR_EXPERIMENT,),
@@ -339,6 +431,7 @@ OTHERS: tuple[Verb | Group, ...] = (
     TASK_GROUP,
     TRIAL_GROUP,
     CHECKPOINT_GROUP,
+    MODEL_GROUP,
     JOB_GROUP,
     POOL_GROUP,
     QUEUE,
@@ -354,7 +447,6 @@ OTHERS: tuple[Verb | Group, ...] = (
 _TASKS = "JupyterLab and your terminal run beside the master, not on it"
 _USER = "there is one user: you"
 _RESOURCES = "`{det} slots` shows what runs on each slot"
-_NO_MODELS = "there is no registry of models: `{det} checkpoint download` copies a checkpoint"
 _NO_POLICIES = "there is one user, so configurations need no policies: a template holds defaults"
 
 OF_DET = {
@@ -378,7 +470,6 @@ OF_DET = {
     "cmd": _TASKS,
     "deploy": "the master starts when something needs it, or by `{cli} master start`",
     "d": "the master starts when something needs it, or by `{cli} master start`",
-    **dict.fromkeys(("model", "m"), _NO_MODELS),
     "resources": _RESOURCES,
     "res": _RESOURCES,
 }

@@ -17,6 +17,7 @@ _KINDS = {  # kind of an argument, by its name
     "ahead_of": "experiments",
     "behind": "experiments",
     "name": "templates",
+    "model": "models",
     "template": "templates",
     "path": "keys",
     "agent": "agents",

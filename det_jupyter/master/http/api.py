@@ -14,6 +14,7 @@ from det_jupyter.master.http.routes_agents import agent_routes
 from det_jupyter.master.http.routes_changes import change_routes
 from det_jupyter.master.http.routes_cluster import cluster_routes, master_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
+from det_jupyter.master.http.routes_models import model_routes
 from det_jupyter.master.http.routes_results import result_routes
 from det_jupyter.master.http.routes_search import search_routes
 from det_jupyter.master.service.service import Service
@@ -54,6 +55,7 @@ def create_app(
         cluster_routes,
         experiment_routes,
         result_routes,
+        model_routes,
     ):
         app.include_router(routes(service), prefix=API)
     for router in more_routes:

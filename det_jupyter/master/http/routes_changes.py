@@ -17,9 +17,12 @@ from det_jupyter.contract.messages import (
     AnyChange,
     ChangeQueue,
     ChangeRequest,
+    CreateModel,
+    DeleteModel,
     DropCheckpoints,
     ImportExperiment,
     OfExperiment,
+    OfModel,
     OfTrial,
     SetPools,
     SetRetention,
@@ -144,6 +147,17 @@ async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequ
         case OfTrial():
             service.apply(change)
             return views.trial(change.trial_id)
+        case CreateModel():
+            service.apply(change)
+            return views.model(change.name)
+        case DeleteModel():
+            gone = views.model(change.model)
+            service.apply(change)
+            return gone
+        case OfModel():
+            number = state.model(change.model).id  # its name may change
+            service.apply(change)
+            return views.model(service.machine.state.models[number].name)
         case _:
             assert_never(change)
 

@@ -38,10 +38,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from det_jupyter.contract.messages import (
+    CreateModel,
+    DeleteModel,
+    DeleteVersion,
+    EditModel,
+    EditVersion,
     GangExited,
     GangStarted,
     RanksSeen,
+    RegisterVersion,
     RoomReported,
+    SetAlias,
     changes,
 )
 from det_jupyter.contract.values.text import error_line, printable
@@ -52,6 +59,7 @@ from det_jupyter.master.machine.handlers import (
     exits,
     experiment_changes,
     importing,
+    models,
     queueing,
     runs,
     searches,
@@ -97,6 +105,13 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     changes.ProfileTrial: searches.on_profile_trial,
     changes.ChangeTrial: searches.on_change_trial,
     changes.ImportExperiment: importing.on_import,
+    CreateModel: models.on_create_model,
+    EditModel: models.on_edit_model,
+    DeleteModel: models.on_delete_model,
+    SetAlias: models.on_set_alias,
+    RegisterVersion: models.on_register_version,
+    EditVersion: models.on_edit_version,
+    DeleteVersion: models.on_delete_version,
     # from samplers
     events.HparamsSampled: searches.on_hparams_sampled,
     events.TrialJudged: searches.on_trial_judged,

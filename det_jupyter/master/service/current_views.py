@@ -13,6 +13,7 @@ from det_jupyter.contract.messages import (
     ExperimentQuery,
     ExperimentRows,
     ExperimentView,
+    ModelView,
     PoolStatus,
     Reason,
     TaskEntry,
@@ -28,6 +29,7 @@ from det_jupyter.master.views.experiment_views import (
     trial_view,
 )
 from det_jupyter.master.views.found_experiments import find_experiments
+from det_jupyter.master.views.model_views import model_view
 from det_jupyter.master.views.pool_views import (
     agent_status,
     cluster_view,
@@ -109,6 +111,15 @@ class Views:
         rows = find_experiments(self._machine.state, self._machine.indexes, progress, query)
         rows.disks = self._store.facts.get().disks
         return rows
+
+    def models(self) -> list[ModelView]:
+        """Return the models of the registry, oldest first."""
+        state = self._machine.state
+        return [model_view(state, model) for model in state.models.values()]
+
+    def model(self, name: str) -> ModelView:
+        state = self._machine.state
+        return model_view(state, state.model(name))
 
     def trial(self, trial_id: int) -> TrialView:
         reasons = self.reasons(_EXPLAINED)

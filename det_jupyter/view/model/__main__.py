@@ -33,6 +33,7 @@ from det_jupyter.contract.messages.pages import (
     Hello,
     KeptAnswer,
     ProfileAnswer,
+    RegisteredAnswer,
     SeriesAnswer,
     StacksAnswer,
     TabsAnswer,
@@ -49,6 +50,7 @@ from det_jupyter.contract.values.measures import (
 )
 from det_jupyter.view.model import (
     comparison,
+    models,
     search_state,
     sidebar,
     slots_and_queue,
@@ -88,6 +90,7 @@ _MEMBERS = {
         view_state,
         comparison,
         sidebar,
+        models,
     )
     for name, member in vars(module).items()
 }
@@ -114,6 +117,7 @@ _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     TrialView: ("experiment_id", "state"),
     ConfigText: None,
     CheckpointsAnswer: None,
+    RegisteredAnswer: None,
     LogPage: None,
     SeriesQuery: ("of", "axis", "names", "sources", "since", "until", "columns"),
     SeriesAnswer: None,

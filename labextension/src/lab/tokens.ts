@@ -2,8 +2,8 @@
  * The interfaces that the plugins share and other extensions can use: the connection to det_jupyter.
  *
  *     connection/    api, socket and models behind these interfaces; the plugin that provides them
- *     sidebar/       the panel on the left: slots, experiments, templates
- *     page/          experiment pages and comparisons in the main area; places and MIME renderer
+ *     sidebar/       the panel on the left: slots, experiments, models, templates
+ *     page/          pages of experiments, comparisons and models; places and MIME renderer
  *     shell/         status bar, launcher, palette, menus, toolbar button, notifications, settings
  *     running/       trials and ranks in the Running panel; consoles on ranks
  */
@@ -17,6 +17,8 @@ import type {
   IComparisonState,
   IExperimentLine,
   IExperimentList,
+  IModelList,
+  IModelState,
   ITrialLine,
   ITrialList,
   IUsage,
@@ -60,6 +62,8 @@ export interface IDocuments {
   experiment: { args: { experiment_id: number; chosen: number | null }; document: IViewState };
   trials: { args: object; document: ITrialList };
   comparison: { args: { experiment_ids: number[] }; document: IComparisonState };
+  models: { args: object; document: IModelList };
+  model: { args: { id: number }; document: IModelState };
 }
 
 /** The socket of this browser tab, shared by all parts. */
@@ -158,6 +162,7 @@ export const SELECTED_ATTRIBUTE = 'data-det-selected';
 export const Commands = {
   openExperiment: 'det:open-experiment', // {experiment_id, tab?, trial_id?}       page/
   compare: 'det:compare-experiments', // {experiment_ids}                          page/
+  openModel: 'det:open-model', // {model_id}                                       page/
   command: 'det:change-experiment', // {experiment_ids, verb}: pause, activate, cancel, kill, archive, unarchive, delete   shell/
   labelExperiment: 'det:label-experiment', // {experiment_ids, labels?}; asks for them if not given    shell/
   renameExperiment: 'det:rename-experiment', // {experiment_id, name?}; asks for it if not given    shell/

@@ -77,6 +77,13 @@ export interface ICheckpointsAnswer {
   checkpoints: ICheckpointView[];
   total: number;
   best: string;
+  registered: Record<string, string[]>;
+  models: string[];
+}
+
+export interface IRegisteredAnswer {
+  model: string;
+  number: number;
 }
 
 export interface ILogLine {

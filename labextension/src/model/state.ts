@@ -515,6 +515,58 @@ export interface ITrialList {
   trials: ITrialLine[];
 }
 
+export interface IModelLine {
+  id: number;
+  name: string;
+  description: string;
+  labels: string[];
+  is_archived: boolean;
+  num_versions: number;
+  latest: string;
+  aliases: string[];
+}
+
+export interface IModelList {
+  models: IModelLine[];
+}
+
+export interface IVersionLine {
+  number: number;
+  name: string;
+  comment: string;
+  notes: string;
+  labels: string[];
+  aliases: string[];
+  metadata: string[];
+  uuid: string;
+  experiment_id: number;
+  experiment: string;
+  trial_id: number;
+  steps: string;
+  metric: string;
+  value: string;
+  is_best: boolean;
+  hparams: string[];
+  size_bytes: number;
+  is_kept: boolean;
+  created_at: number;
+  load: string;
+}
+
+export interface IModelState {
+  id: number;
+  name: string;
+  description: string;
+  notes: string;
+  labels: string[];
+  metadata: string[];
+  is_archived: boolean;
+  created_at: number;
+  hparams: string[];
+  versions: IVersionLine[];
+  no_versions: string;
+}
+
 export const ENDED: readonly Status[] = ['completed', 'stopped', 'canceled', 'error'];
 
 export const STATUS_WORDS: Readonly<Record<Status, string>> = { queued: 'Queued', starting: 'Starting', running: 'Running', pausing: 'Pausing', paused: 'Paused', resting: 'Resting', stopping: 'Stopping', completed: 'Completed', stopped: 'Stopped early', canceled: 'Canceled', error: 'Error' };

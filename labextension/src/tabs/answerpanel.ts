@@ -34,6 +34,12 @@ export abstract class AnswerPanel<Answer> implements IPanel {
     this._askIfNew();
   }
 
+  /** Fetch again now. */
+  protected _askAgain(): void {
+    this._asked = undefined;
+    this._askIfNew();
+  }
+
   private _askIfNew(): void {
     if (this._isShown && this._version !== undefined && this._version !== this._asked) {
       this._asked = this._version;

@@ -1,12 +1,13 @@
-/** The tab of checkpoints: a table, the best one, and the code to load one. */
+/** The tab of checkpoints: a table, the best one, the code to load one; to register one as a model. */
 import { copyButton } from '../dom/copy.js';
-import { h, setText } from '../dom/dom.js';
+import { h, setText, smallButton } from '../dom/dom.js';
 import { formatNumber, formatSize } from '../model/format.js';
 import type { IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
+import type { Ask } from '../model/questions.js';
 import { AnswerPanel } from './answerpanel.js';
 import type { ITab, ITabContext } from './tab.js';
-import type { ICheckpointView, ICheckpointsAnswer } from '../model/answers.js';
+import type { ICheckpointView, ICheckpointsAnswer, IRegisteredAnswer } from '../model/answers.js';
 
 export function checkpointsTab(context: ITabContext): ITab {
   return {
@@ -20,7 +21,8 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
   constructor({ requests, ask }: ITabContext, host: HTMLElement) {
     super({ ask, type: 'checkpoints', slowHint: requests.slowHint });
     this._trans = requests.trans;
-    host.append(this._said, this._lines, this._box);
+    this._send = ask;
+    host.append(this._said, this._lines, this._form, this._box);
   }
 
   update({ checkpoints, status }: IViewState): void {
@@ -28,8 +30,9 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
     this._note(JSON.stringify([checkpoints, status]));
   }
 
-  protected _draw({ checkpoints, total, best }: ICheckpointsAnswer): void {
+  protected _draw({ checkpoints, total, best, registered, models }: ICheckpointsAnswer): void {
     const trans = this._trans;
+    this._models = models;
     this._box.replaceChildren();
     this._lines.replaceChildren();
     if (checkpoints.length === 0) {
@@ -45,14 +48,18 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
     }
     const head = [
       ...[trans.__('Steps'), trans.__('Trial'), this._metric, trans.__('Size')],
-      ...[trans.__('State'), trans.__('Saved'), trans.__('Path')]
+      ...[trans.__('State'), trans.__('Saved'), trans.__('Model'), trans.__('Path')]
     ];
     this._box.append(
       h(
         'table.det-table',
         {},
         h('thead', {}, h('tr', {}, ...head.map(text => h('th', { scope: 'col' }, text)))),
-        h('tbody', {}, ...checkpoints.map(one => this._row(one, one.uuid === best)))
+        h(
+          'tbody',
+          {},
+          ...checkpoints.map(one => this._row(one, one.uuid === best, registered[one.uuid] ?? []))
+        )
       )
     );
   }
@@ -73,7 +80,7 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
     this._lines.append(h('div.det-line', {}, h('span', {}, words), copy), code);
   }
 
-  private _row(one: ICheckpointView, isBest: boolean): HTMLElement {
+  private _row(one: ICheckpointView, isBest: boolean, versions: string[]): HTMLElement {
     const trans = this._trans;
     const isKept = one.state === 'COMPLETED';
     const isPart = one.state === 'PARTIALLY_DELETED';
@@ -87,6 +94,16 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
       h('td.det-number', {}, formatSize(one.size_bytes)),
       h('td', {}, isKept ? trans.__('kept') : gone),
       h('td', {}, new Date(one.created_at * 1000).toLocaleString()),
+      h(
+        'td',
+        {},
+        h(
+          'span.det-labels',
+          {},
+          ...versions.map(version => h('span.det-label', {}, version)),
+          isKept ? smallButton(trans.__('Register…'), () => this._askModel(one)) : null
+        )
+      ),
       isKept || isPart
         ? h('td', {}, h('span.det-path-cell', {}, copyButton(trans, named, path), path))
         : h('td', {}, '–')
@@ -95,7 +112,52 @@ class CheckpointsPanel extends AnswerPanel<ICheckpointsAnswer> {
     return h('tr', { 'data-kept': String(isKept) }, steps, ...cells);
   }
 
+  /** Ask of which model a checkpoint is to be a version. */
+  private _askModel({ uuid, steps_completed: steps }: ICheckpointView): void {
+    const trans = this._trans;
+    const id = `det-models-${uuid}`;
+    const name = h('input.det-select', {
+      required: true,
+      list: id,
+      placeholder: trans.__('model'),
+      'aria-label': trans.__('Name of the model'),
+      value: this._models.length === 1 ? (this._models[0] ?? '') : ''
+    });
+    const form = h(
+      'form.det-line',
+      {},
+      h('span', {}, trans.__('Register the checkpoint at step %1 as a version of', steps)),
+      name,
+      h('datalist', { id }, ...this._models.map(value => h('option', { value }))),
+      h('button.det-button.det-mod-small', { type: 'submit' }, trans.__('Register')),
+      smallButton(trans.__('Cancel'), () => this._form.replaceChildren())
+    );
+    form.addEventListener('submit', event => {
+      event.preventDefault();
+      void this._register(uuid, name.value.trim());
+    });
+    this._form.replaceChildren(form);
+    name.focus();
+  }
+
+  private async _register(uuid: string, model: string): Promise<void> {
+    const trans = this._trans;
+    try {
+      const { number } = await this._send<IRegisteredAnswer>('register', { uuid, model });
+      const said = trans.__('Registered as version %1 of model %2.', number, model);
+      this._form.replaceChildren(h('p.det-quiet', { role: 'status' }, said));
+      this._askAgain();
+    } catch (error) {
+      const said = error instanceof Error ? error.message : String(error);
+      this._form.querySelector('[role=alert]')?.remove();
+      this._form.append(h('p', { role: 'alert' }, said));
+    }
+  }
+
   private readonly _trans: ITrans;
+  private readonly _send: Ask;
+  private readonly _form = h('div.det-register');
+  private _models: string[] = [];
   private readonly _lines = h('div.det-load');
   private readonly _box = h('div.det-table-box', { tabindex: 0, role: 'region' });
   private _metric = '';

@@ -32,7 +32,8 @@ USED = {
     "determined.experimental": "Determined client",
     "determined.experimental.client": (
         "Checkpoint CheckpointSortBy Determined DownloadMode Experiment ExperimentState OrderBy "
-        "Trial create_experiment get_checkpoint get_experiment get_trial list_experiments login"
+        "Model ModelOrderBy ModelSortBy ModelVersion Trial create_experiment create_model "
+        "get_checkpoint get_experiment get_model get_models get_trial list_experiments login"
     ),
     "determined.pytorch": (
         "Batch CheckpointLoadContext DataLoader Epoch LRScheduler MetricReducer PyTorchCallback "
@@ -85,7 +86,7 @@ def attribute() -> None:
 def attribute_of_a_part() -> None:
     import determined.experimental.client as client
 
-    print(client.create_model)
+    print(client.get_workspace)
 
 
 @pytest.mark.parametrize("use", [from_import, module_import, attribute, attribute_of_a_part])

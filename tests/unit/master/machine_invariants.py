@@ -24,6 +24,16 @@ def check_machine(machine: Machine) -> None:
         _check_trial(state, trial)
     _check_slots(state)
     _check_queue(state, machine.queue)
+    _check_models(state)
+
+
+def _check_models(state: MachineState) -> None:
+    for uuid, name in state.registered().items():
+        checkpoint = state.checkpoints[uuid]
+        owner = state.experiments[checkpoint.experiment_id]
+        assert owner.state is not State.DELETING, f"{name} is being deleted with its experiment"
+        is_listed = uuid in state.trials[checkpoint.trial_id].checkpoints
+        assert is_listed == (checkpoint.state == "COMPLETED"), f"{name} is being deleted"
 
 
 def _check_experiment(state: MachineState, experiment: Experiment) -> None:

@@ -97,11 +97,12 @@ Parts = dict[str, dict[Any, str]]
 
 
 def parts_of(state: MachineState) -> Parts:
-    """Return all experiments, trials and checkpoints as JSON."""
+    """Return all experiments, trials, checkpoints and models as JSON."""
     return {
         "experiments": {id: part.model_dump_json() for id, part in state.experiments.items()},
         "trials": {id: part.model_dump_json() for id, part in state.trials.items()},
         "checkpoints": {id: part.model_dump_json() for id, part in state.checkpoints.items()},
+        "models": {id: part.model_dump_json() for id, part in state.models.items()},
     }
 
 

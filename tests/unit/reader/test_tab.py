@@ -200,7 +200,7 @@ def answered(wired: Wired | DetError, *, may_write: bool = True, **question: Any
 @pytest.mark.parametrize("kind", [*sorted(ANSWERERS), "command", "kept"])
 def test_who_may_not_write_is_answered_what_changes_nothing(kind: str) -> None:
     answer = answered(DetError("no master"), may_write=False, type=kind)
-    changes = kind in ("change", "command", "profile", "tensorboard")
+    changes = kind in ("change", "command", "profile", "register", "tensorboard")
     assert answer == {"error": READ_ONLY if changes else "no master"}
     assert kind in CHANGING or not changes
 

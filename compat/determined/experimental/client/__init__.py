@@ -1,4 +1,4 @@
-"""`determined.experimental.client`: experiments, trials and checkpoints from Python."""
+"""`determined.experimental.client`: experiments, trials, checkpoints and models from Python."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from determined._lacking import asked_of
 from determined.experimental.client._checkpoint import Checkpoint, DownloadMode
 from determined.experimental.client._determined import Determined, note_once
 from determined.experimental.client._experiment import Experiment
+from determined.experimental.client._model import (
+    Model,
+    ModelOrderBy,
+    ModelSortBy,
+    ModelVersion,
+)
 from determined.experimental.client._sorting import CheckpointSortBy, OrderBy, TrialSortBy
 from determined.experimental.client._trial import Trial, TrialMetrics
 
@@ -21,17 +27,25 @@ __all__ = [
     "DownloadMode",
     "Experiment",
     "ExperimentState",
+    "Model",
+    "ModelOrderBy",
+    "ModelSortBy",
+    "ModelVersion",
     "OrderBy",
     "Trial",
     "TrialMetrics",
     "TrialSortBy",
     "TrialState",
     "create_experiment",
+    "create_model",
     "get_checkpoint",
     "get_experiment",
+    "get_model",
+    "get_models",
     "get_trial",
     "iter_trials_metrics",
     "list_experiments",
+    "list_models",
     "login",
     "logout",
 ]
@@ -72,6 +86,24 @@ def get_trial(trial_id: int) -> Trial:
 def get_checkpoint(uuid: str) -> Checkpoint:
     """Return a checkpoint, of any experiment."""
     return Determined().get_checkpoint(uuid)
+
+
+def create_model(name: str, *args: Any, **kwargs: Any) -> Model:
+    """Create a model; takes what `Determined.create_model` takes."""
+    return Determined().create_model(name, *args, **kwargs)
+
+
+def get_model(identifier: str | int) -> Model:
+    """Return a model by its name or its number."""
+    return Determined().get_model(identifier)
+
+
+def list_models(**which: Any) -> list[Model]:
+    """Return the models that match; see `Determined.list_models`."""
+    return Determined().list_models(**which)
+
+
+get_models = list_models
 
 
 def iter_trials_metrics(trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:

@@ -11,20 +11,24 @@ from typing import Any
 import yaml
 
 from det_jupyter.client import Client
+from det_jupyter.client.handles.models import create_model_in, find_models
 from det_jupyter.client.handles.queries import make_query
 from det_jupyter.client.submitting.drafts import read_file
 from det_jupyter.client.submitting.submission import prepare, submit
 from det_jupyter.connection import connect
+from det_jupyter.errors import NotFound
 from determined._lacking import Handle
 from determined.experimental.client._checkpoint import Checkpoint
 from determined.experimental.client._experiment import Experiment
+from determined.experimental.client._model import Model, ModelSortBy, sorted_models
+from determined.experimental.client._sorting import OrderBy
 from determined.experimental.client._trial import Trial
 
 _log = logging.getLogger("determined")
 
 
 class Determined(Handle):
-    """Finds and makes experiments. Starts the master if there is none.
+    """Finds and makes experiments and models. Starts the master if there is none.
 
     Args:
         master, user, password, token, cert_path, cert_name, noverify: Have no meaning here, where
@@ -141,6 +145,82 @@ class Determined(Handle):
         view = client().checkpoint(uuid)
         hparams = client().trial(view.trial_id).hparams
         return Checkpoint(view, Path(client().session.info.data_dir), hparams)
+
+    def create_model(
+        self,
+        name: str,
+        description: str = "",
+        metadata: dict[str, Any] | None = None,
+        labels: Iterable[str] | None = None,
+        workspace_name: str | None = None,
+    ) -> Model:
+        """Create a model of the registry; `workspace_name` has no meaning here.
+
+        Raises:
+            Conflict: There is a model of this name.
+        """
+        note_ignored(workspace_name=workspace_name)
+        view = create_model_in(
+            client(), name, description=description, metadata=metadata, labels=list(labels or ())
+        )
+        return Model(client(), view.name)
+
+    def get_model(self, identifier: str | int) -> Model:
+        """Return a model by its name or its number.
+
+        Raises:
+            NotFound: There is none.
+        """
+        if isinstance(identifier, str):
+            return Model(client(), client().model(identifier).name)
+        return self.get_model_by_id(identifier)
+
+    def get_model_by_id(self, model_id: int) -> Model:
+        """Return a model by its number.
+
+        Raises:
+            NotFound: There is none.
+        """
+        for view in client().models():
+            if view.id == model_id:
+                return Model(client(), view.name)
+        raise NotFound(f"there is no model with the number {model_id}")
+
+    def list_models(
+        self,
+        sort_by: ModelSortBy = ModelSortBy.NAME,
+        order_by: OrderBy = OrderBy.ASCENDING,
+        name: str = "",
+        description: str = "",
+        model_id: int = 0,
+        workspace_names: list[str] | None = None,
+        workspace_ids: list[int] | None = None,
+    ) -> list[Model]:
+        """Return the models that match, archived ones too.
+
+        Args:
+            sort_by, order_by: Their order.
+            name: In their names.
+            description: In their descriptions.
+            model_id: Of this number.
+            workspace_names, workspace_ids: Have no meaning here.
+        """
+        note_ignored(workspace_names=workspace_names, workspace_ids=workspace_ids)
+        found = [
+            view
+            for view in find_models(client(), archived=True)
+            if name.lower() in view.name.lower()
+            and description.lower() in view.description.lower()
+            and model_id in (0, view.id)
+        ]
+        return [Model(client(), view.name) for view in sorted_models(found, sort_by, order_by)]
+
+    get_models = list_models
+
+    def get_model_labels(self) -> list[str]:
+        """Return the labels of all models, the most frequent first."""
+        labels = [label for view in client().models() for label in view.labels]
+        return sorted({*labels}, key=lambda label: (-labels.count(label), label))
 
 
 @cache

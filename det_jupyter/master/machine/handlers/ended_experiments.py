@@ -83,6 +83,12 @@ def _check_unused(turn: Turn, experiment: Experiment) -> None:
             f"{which} started from a checkpoint of it and may need it again; "
             f"wait until {'they have' if len(users) > 1 else 'it has'} ended"
         )
+    for uuid, version in turn.state.registered().items():
+        if turn.state.checkpoints[uuid].experiment_id == experiment.id:
+            raise Conflict(
+                f"cannot delete experiment {experiment.id}: its checkpoint {uuid} is {version}; "
+                "delete that version first, or archive the experiment instead"
+            )
 
 
 def on_experiment_deleted(turn: Turn, event: ExperimentDeleted) -> None:

@@ -40,6 +40,7 @@ from det_jupyter.master.machine.model.state import (
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.alerts import withdraw
 from det_jupyter.master.machine.rules.continuing import check_forkable
+from det_jupyter.master.machine.rules.labels import change_labels
 from det_jupyter.master.machine.rules.placing import (
     pause_experiment,
     queue_trial,
@@ -214,7 +215,6 @@ def _check_state(experiment: Experiment, verb: str, *states: State) -> None:
         )
 
 
-_MOST_LABELS = 100
 _TITLE: TypeAdapter[str] = TypeAdapter(Title)
 
 
@@ -224,11 +224,8 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     if not event.given():
         raise ConfigError(["nothing to change: give a name, a description or labels"])
     before = experiment.labels
-    removed = set(event.remove_labels)
-    labels = [
-        label for label in dict.fromkeys([*before, *event.add_labels]) if label not in removed
-    ]
-    if problems := _find_detail_problems(event, len(labels)):
+    labels, problems = change_labels(before, event.add_labels, event.remove_labels)
+    if problems := [*_find_name_problems(event), *problems]:
         raise ConfigError(problems)
     changed = event.model_dump(include={"name", "description"}, exclude_none=True)
     if labels != before:
@@ -237,30 +234,13 @@ def on_change_details(turn: Turn, event: ChangeDetails) -> None:
     turn.touch(experiment)
 
 
-def _find_detail_problems(change: ChangeDetails, num_labels: int) -> list[Problem]:
-    problems = []
+def _find_name_problems(change: ChangeDetails) -> list[Problem]:
     if change.name is not None:
         try:
             _TITLE.validate_python(change.name)
         except ValidationError as error:
-            problems.append(
-                Problem("name", f"got {change.name!r:.60}, {error.errors()[0]['msg']}")
-            )
-    both = [label for label in change.add_labels if label in change.remove_labels]
-    problems += [
-        Problem("labels", f"{label!r} is both to add and to remove; give it once")
-        for label in both
-    ]
-    problems += [
-        Problem("labels", f"got {label!r}, expected one line of printable text")
-        for label in change.add_labels
-        if not label.strip() or not label.isprintable()
-    ]
-    if num_labels > _MOST_LABELS:
-        problems.append(
-            Problem("labels", f"{num_labels} with those it has, expected at most {_MOST_LABELS}")
-        )
-    return problems
+            return [Problem("name", f"got {change.name!r:.60}, {error.errors()[0]['msg']}")]
+    return []
 
 
 def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:

@@ -21,7 +21,9 @@ from det_jupyter.contract.messages import (
     SearchView,
     SlotView,
     StoredExperiment,
+    StoredModel,
     StoredTrial,
+    StoredVersion,
     Wire,
 )
 from det_jupyter.contract.values.alerts import AlertKind
@@ -168,6 +170,24 @@ def why_one_computer(entrypoint: Any) -> str:
     return ""
 
 
+class Model(StoredModel):
+    """A model of the registry with its versions."""
+
+    versions: list[StoredVersion] = []  # by number
+    last_number: int = 0  # of a version, also of one that was deleted
+
+    def version(self, number: int) -> StoredVersion:
+        """Return a version.
+
+        Raises:
+            NotFound: There is none with this number.
+        """
+        found = next((each for each in self.versions if each.number == number), None)
+        if found is None:
+            raise NotFound(f"model {self.name} has no version {number}")
+        return found
+
+
 class Agent(Wire):
     """An agent process and its slots."""
 
@@ -211,6 +231,7 @@ class MachineState(Wire):
     seq: int = 0  # number of the last event
     last_experiment_id: int = 0
     last_trial_id: int = 0
+    last_model_id: int = 0
     experiments: dict[int, Experiment] = {}
     trials: dict[int, Trial] = {}
     agents: dict[str, Agent] = {}
@@ -218,6 +239,7 @@ class MachineState(Wire):
     cuts: list[CurrentCut] = []
     clusters: list[str] = []  # names of the clusters whose nodes become agents
     checkpoints: dict[str, CheckpointView] = {}
+    models: dict[int, Model] = {}
     pools: list[dict[str, Any]] = []  # as in pools.yaml, where the default pool may be missing
     disabled: dict[str, list[int]] = {}  # disabled slots by agent, including agents that have left
 
@@ -249,6 +271,25 @@ class MachineState(Wire):
         if trial is None:
             raise NotFound(f"there is no trial {trial_id}")
         return trial
+
+    def model(self, name: str) -> Model:
+        """Return a model of the registry.
+
+        Raises:
+            NotFound: There is none of this name.
+        """
+        found = next((each for each in self.models.values() if each.name == name), None)
+        if found is None:
+            raise NotFound(f"there is no model {name}; `model list` shows those that are")
+        return found
+
+    def registered(self) -> dict[str, str]:
+        """Return the checkpoints that are versions of models: what they are, by uuid."""
+        return {
+            version.uuid: f"version {version.number} of model {model.name}"
+            for model in self.models.values()
+            for version in model.versions
+        }
 
     def unfinished_experiments(self) -> list[Experiment]:
         """Return the experiments that are not over."""

@@ -112,7 +112,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of an event: ids of experiments and trials, uuids of checkpoints; alerts.
+    """The changes of an event: ids of experiments, trials, models; uuids of checkpoints; alerts.
 
     `configs` are ids of experiments whose configuration was replaced.
     """
@@ -121,6 +121,7 @@ class Changes:
     configs: set[int] = field(default_factory=set)
     trials: set[int] = field(default_factory=set)
     checkpoints: set[str] = field(default_factory=set)
+    models: set[int] = field(default_factory=set)
     alerts: list[Alert] = field(default_factory=list)
 
 

@@ -7,6 +7,8 @@ A checkpoint is kept if any of these applies:
     save_trial_latest       it is among the N newest checkpoints of its trial
     in use                  a trial that is not over continues from it, or an experiment that is
                             not over started from it; independent of the policy
+    registered              it is a version of a model (handlers/models.py); independent of the
+                            policy
 
 Checkpoints are compared by the validation at their step. One without a validation, or whose metric
 is not a finite number, is never among the best; of equally good ones the older comes first.
@@ -77,6 +79,7 @@ def find_unneeded(
     if len(kept) < len(own):
         users = {experiment.id, *indexes.dependents_of(experiment.id)} & state.experiments.keys()
         kept.update(*(_used_by(state.experiments[i], indexes) for i in users))
+        kept |= state.registered().keys()
     return [one.uuid for one in own if one.uuid not in kept]
 
 
@@ -151,11 +154,16 @@ def delete_checkpoints(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -
     """Command the deletion of checkpoints, or only of their files that match `globs`, if given.
 
     Raises:
-        Conflict: A checkpoint does not exist, is deleted, or is in use; then none is deleted.
+        Conflict: A checkpoint does not exist, is deleted, in use or registered; none is deleted.
     """
     checkpoints, selected = turn.state.checkpoints, set(uuids)
     found = (_find_deletion_problem(turn.state, uuid) for uuid in sorted(selected))
     problems = [problem for problem in found if problem]
+    versions = turn.state.registered()
+    problems += [
+        f"checkpoint {uuid} is {versions[uuid]}; delete that version first"
+        for uuid in sorted(selected & versions.keys())
+    ]
     owners = {checkpoints[uuid].experiment_id for uuid in selected & checkpoints.keys()}
     users = {i for owner in owners for i in (owner, *turn.indexes.dependents_of(owner))}
     for experiment_id in sorted(users & turn.state.experiments.keys()):

@@ -21,6 +21,9 @@ import { rankTools, type RankCommands } from './ranktools.js';
 import 'uplot/dist/uPlot.min.css';
 import '../../../style/view.css';
 
+export { modelActions } from './modelactions.js';
+export { ModelView } from './modelview.js';
+
 /** Where a view's settings are stored. */
 export interface IKeptLook {
   looks: Looks;

@@ -19,6 +19,8 @@ export const experimentPageIcon = drawn('experiment-page', AXES + CURVE);
 
 export const comparisonIcon = drawn('comparison-page', `${AXES}${CURVE}M4.5 9c2-1 5-4 9-5`);
 
+export const modelIcon = drawn('model-page', 'M8 2l5.5 3v6L8 14l-5.5-3V5zM2.5 5L8 8l5.5-3M8 8v6');
+
 const statusIcons = new Map<Status, LabIcon>();
 
 /** The icon of a status, in the colour of the tab's text. */

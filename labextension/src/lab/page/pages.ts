@@ -14,6 +14,7 @@ import { Commands, type IDetJupyter } from '../tokens.js';
 import { ComparisonPanel } from './comparisonpanel.js';
 import { ExperimentPanel, type IWanted } from './experimentpanel.js';
 import type { Looks } from './looks.js';
+import { ModelPanel } from './modelpanel.js';
 import type { OpenNotebooks } from './notebooks.js';
 import type { Panel } from './pagepanel.js';
 import type { RankCommands } from './ranktools.js';
@@ -62,6 +63,15 @@ export class Pages {
     return page;
   }
 
+  /** Open a model's page, or activate it. */
+  openModel(modelId: number): Page<ModelPanel> {
+    const page =
+      this._models.find(one => one.content.modelId === modelId) ??
+      this._add(this._models, `det-model-${modelId}`, new ModelPanel(this._options, modelId));
+    this._options.app.shell.activateById(page.id);
+    return page;
+  }
+
   private _add<T extends Panel>(tracker: WidgetTracker<Page<T>>, id: string, content: T): Page<T> {
     const page = new MainAreaWidget({ content });
     page.id = id;
@@ -85,7 +95,10 @@ export class Pages {
   /** The page that was used last: new ones open as tabs beside it. */
   private get _newest(): Page<Panel> | null {
     const beside = this._options.shared.settings.get('openBeside');
-    const page = this._experiments.currentWidget ?? this._comparisons.currentWidget;
+    const page =
+      this._experiments.currentWidget ??
+      this._comparisons.currentWidget ??
+      this._models.currentWidget;
     return beside && page?.isAttached === true ? page : null;
   }
 
@@ -133,6 +146,14 @@ export class Pages {
         const ids = given.length > 1 ? given : await this._askForSeveral(given);
         return ids.length < 2 ? null : this.compare(ids);
       }
+    });
+    commands.addCommand(Commands.openModel, {
+      label: trans.__('Open Model'),
+      caption: trans.__('Open the page of a model'),
+      describedBy: {
+        args: { type: 'object', properties: { model_id: INTEGER }, required: ['model_id'] }
+      },
+      execute: args => (isId(args.model_id) ? this.openModel(args.model_id) : null)
     });
     const category = trans.__('Experiments');
     [Commands.openExperiment, Commands.openLogs, Commands.compare].forEach(command =>
@@ -214,6 +235,11 @@ export class Pages {
         command: Commands.compare,
         args: ({ content }) => ({ experiment_ids: [...content.experimentIds] }),
         name: ({ id }) => id
+      }),
+      restorer.restore(this._models, {
+        command: Commands.openModel,
+        args: ({ content }) => ({ model_id: content.modelId }),
+        name: ({ content }) => String(content.modelId)
       })
     ]);
   }
@@ -224,6 +250,7 @@ export class Pages {
   private readonly _comparisons = new WidgetTracker<Page<ComparisonPanel>>({
     namespace: 'det-comparison-page'
   });
+  private readonly _models = new WidgetTracker<Page<ModelPanel>>({ namespace: 'det-model-page' });
 }
 
 const INTEGER = { type: 'integer' };

@@ -19,7 +19,7 @@ import { SavedPictures } from './savedpictures.js';
 
 const pages: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:pages',
-  description: 'Pages of experiments and comparisons in the main area.',
+  description: 'Pages of experiments, comparisons and models in the main area.',
   autoStart: true,
   requires: [IDetJupyter],
   optional: [ILabShell, ILayoutRestorer, IStateDB, ICommandPalette, INotebookTracker],

@@ -15,6 +15,7 @@ import { Contents } from './contents.js';
 import { Operations } from './operations.js';
 import { makeDraggable } from './drag.js';
 import { emptyTexts } from './empty.js';
+import { Models } from './models.js';
 import { Memory } from './sidebarstate.js';
 import { SidebarPanel } from './sidebarpanel.js';
 import { contentHeight, Section } from './sidebarsection.js';
@@ -25,7 +26,7 @@ const RANK = 550; // 501 to 899 are for third-party extensions
 
 const sidebar: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:sidebar',
-  description: 'Slots, experiments and templates in the left sidebar.',
+  description: 'Slots, experiments, models and templates in the left sidebar.',
   autoStart: true,
   requires: [IDetJupyter],
   optional: [ILayoutRestorer, ILabShell, IStateDB, INotebookTracker],
@@ -43,7 +44,7 @@ const sidebar: JupyterFrontEndPlugin<void> = {
     app.shell.add(panel, 'left', { rank: RANK, type: 'det_jupyter' });
     app.commands.addCommand(Commands.showSidebar, {
       label: det.trans.__('Show Slots and Experiments'),
-      caption: det.trans.__('Show the panel with slots, experiments and templates'),
+      caption: det.trans.__('Show the panel with slots, experiments, models and templates'),
       icon: sidebarIcon,
       describedBy: { args: { type: 'object', properties: {}, additionalProperties: false } },
       execute: () => {
@@ -103,11 +104,26 @@ function makePanel(
   section.body.append(templates.node);
   section.bodyHeight = () => contentHeight(templates.node);
   templates.node.addEventListener('toggle', () => section.onNeed(), { capture: true });
+  const models = new Models(trans, id => {
+    void app.commands.execute(Commands.openModel, { model_id: id });
+  });
+  const modelSection = new Section('models', trans.__('Models'), () => undefined);
+  modelSection.body.append(models.node);
+  modelSection.bodyHeight = () => contentHeight(models.node);
+  modelSection.showEmpty({ text: '' }); // its header suffices
+  const followed = det.socket.follow('models', {}, list => {
+    const count = models.update(list.models);
+    panel.setCount(modelSection, count > 0 ? String(count) : trans.__('none'));
+    modelSection.showEmpty(count > 0 ? null : { text: '' });
+  });
   const { slots, active, ended } = contents;
-  const sections = [slots, active, ended, section];
+  const sections = [slots, active, ended, modelSection, section];
   const panel = new SidebarPanel(det, sections, sections.indexOf(ended), memory);
   contents.setCount = (of, text, tooltip) => panel.setCount(of, text, tooltip);
-  panel.disposed.connect(() => contents.dispose());
+  panel.disposed.connect(() => {
+    contents.dispose();
+    followed.dispose();
+  });
   panel.title.icon = sidebarIcon;
   panel.title.caption = trans.__('Slots and Experiments');
   panel.node.setAttribute('role', 'region');

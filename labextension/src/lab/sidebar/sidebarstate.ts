@@ -19,7 +19,7 @@ export interface IKept {
 }
 
 const FIRST: IKept = {
-  open: [true, true, true, false],
+  open: [true, true, true, true, false],
   chosen: [],
   text: '',
   status: '',
@@ -78,8 +78,9 @@ export function checked(value: unknown): IKept {
     unknown
   >;
   const scroll = (read.scroll ?? {}) as Record<string, unknown>;
+  const open = listOf(read.open, 'boolean'); // of an earlier version, there may be fewer
   return {
-    open: listOf(read.open, 'boolean') ?? FIRST.open,
+    open: open?.length === FIRST.open.length ? open : FIRST.open,
     chosen: listOf(read.chosen, 'number') ?? FIRST.chosen,
     text: typeof read.text === 'string' ? read.text : '',
     status: typeof read.status === 'string' ? (read.status as Status) : '',

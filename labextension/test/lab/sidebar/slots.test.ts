@@ -68,7 +68,7 @@ describe('what slots do', () => {
 describe('what is kept across a reload', () => {
   it('is read as it was', () => {
     const kept = {
-      open: [true, false, true, true],
+      open: [true, false, true, true, false],
       chosen: [0.2, 0, 0.5, 0.3],
       text: 'net',
       status: 'error' as const,
@@ -81,7 +81,8 @@ describe('what is kept across a reload', () => {
   it('is the first state where it is not what it should be', () => {
     const first = checked(undefined);
     expect(checked({ open: 'x', sizes: [null], labels: [3], scroll: 'far' })).toEqual(first);
-    expect(first.open).toEqual([true, true, true, false]);
+    expect(first.open).toEqual([true, true, true, true, false]);
+    expect(checked({ open: [false, true, true, false] }).open).toEqual(first.open); // without models
   });
 });
 

@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
     LogLine,
     LogPage,
     LogQuery,
+    ModelView,
     Series,
     SeriesPage,
     SeriesQuery,
@@ -68,6 +69,9 @@ class Master:
 
     def change(self, request: ChangeResources) -> None:
         assert request.priority == 30
+
+    def models(self) -> list[ModelView]:
+        return []
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         return [

@@ -249,7 +249,7 @@ def test_no_lines_are_no_output(det: Typed, master: Master) -> None:
         ("rbac list-roles", "there is no `det rbac`: there is one user: you"),
         ("config-policies set", "there is no `det config-policies`: there is one user"),
         ("e set log-retention 7", "there is no `det experiment set log-retention`: logs are"),
-        ("m list", "there is no `det m`: there is no registry of models"),
+        ("model move digits Vision", "there is no `det model move`: there are no workspaces"),
         ("tensorboard logs 1", "there is no `det tensorboard logs`: a TensorBoard is a process"),
         ("tensorboard start 7 --config a=b", "a TensorBoard is a process here, not a task"),
         ("e create a.yaml . --project_id 3", "there are no workspaces and no projects here"),

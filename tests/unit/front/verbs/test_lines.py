@@ -257,8 +257,9 @@ def test_what_there_is_is_listed(
         ("why {t.id}", "or --experiment ID; t.id is not defined here"),
         ("job update w --priority 1", "expected the number of an experiment; write {w.id}"),
         ("e create a.yaml . -f", "there is no `%det experiment create`: put `%%det_experiment"),
-        ("m list", "there is no `%det m`: there is no registry of models"),
-        ("model list", "there is no `%det model`: there is no registry of models"),
+        ("m move digits Vision", "there is no `%det model move`: there are no workspaces here"),
+        ("model register-version digits", "one of the arguments UUID --experiment is required"),
+        ("model create a --metadata owner", "got 'owner', expected KEY=VALUE"),
         ("master status", "there is no `%det master`: `!det master status` asks in a shell"),
         ("agent disable", "%det agent disable: give the name of an agent, or --all"),
         ("agent enable left --all", "give the name of an agent, or --all"),
@@ -654,9 +655,9 @@ def test_checkpoints_are_deleted_after_they_were_shown(
     ("policy", "gone", "told"),
     [
         ("0 0 0", [], "Nothing of experiment 5 was to be deleted; those that would go are in use "
-         "and stay for now."),
+         "or registered, and stay for now."),
         ("0 0 0", [10], "Deleted 1 checkpoint (620 kB) of experiment 5; others that would go are "
-         "in use and stay for now."),
+         "in use or registered, and stay for now."),
         ("0 0 1", [10], "Deleted 1 checkpoint (620 kB) of experiment 5."),
         ("1 0 1", [], "Nothing of experiment 5 was to be deleted; the policy keeps 2 "
          "checkpoints."),

@@ -24,7 +24,9 @@ from det_jupyter.contract.messages import (
     ChangeSearch,
     ChangeTrial,
     CloseRun,
+    CreateModel,
     Delete,
+    DeleteVersion,
     DeviceFault,
     DeviceProcess,
     DropCheckpoints,
@@ -35,6 +37,7 @@ from det_jupyter.contract.messages import (
     Pause,
     ProfileTrial,
     QueueChange,
+    RegisterVersion,
     SetPools,
     SetRetention,
     SignalGang,
@@ -380,6 +383,17 @@ class RandomLife(RuleBasedStateMachine):
             self.tell(
                 CheckpointsDeleted(experiment_id=order.experiment_id, uuids=gone, left_bytes=left)
             )
+
+    @rule(pick=st.integers(0, 9))
+    def register_version(self, pick: int) -> None:
+        uuids = sorted(self.machine.state.checkpoints)
+        if uuids:
+            self.tell(CreateModel(name="model"))
+            self.tell(RegisterVersion(model="model", uuid=uuids[pick % len(uuids)]))
+
+    @rule(number=st.integers(1, 4))
+    def release(self, number: int) -> None:
+        self.tell(DeleteVersion(model="model", number=number))
 
     @rule(data=st.data(), action=st.sampled_from(["cancel_retries", "exclude_node"]))
     def log_matches(self, data: st.DataObject, action: Any) -> None:

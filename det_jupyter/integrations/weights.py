@@ -1,0 +1,38 @@
+"""Writes the weights of a loaded model as safetensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from det_jupyter.errors import CheckpointError, DetError
+
+
+def write_weights(loaded: Any, folder: Path) -> list[Path]:
+    """Write `model.safetensors`; of several models `model_1.safetensors` and so on, too.
+
+    Args:
+        loaded: What `load_checkpoint` has returned: a model, or a trial with its models.
+        folder: It must exist.
+
+    Raises:
+        CheckpointError: It has no torch model.
+        DetError: safetensors is not installed.
+    """
+    try:
+        from safetensors.torch import save_model
+    except ModuleNotFoundError:
+        raise DetError(
+            "safetensors is not installed; run `python -m pip install safetensors`"
+        ) from None
+    models = loaded.context.models if hasattr(loaded, "context") else [loaded]
+    if not models or not all(isinstance(model, nn.Module) for model in models):
+        raise CheckpointError(
+            f"{type(loaded).__name__} has no torch model, whose weights they are"
+        )
+    files = [folder / f"model{f'_{i}' if i else ''}.safetensors" for i in range(len(models))]
+    for model, file in zip(models, files, strict=True):
+        save_model(model, str(file))  # tied weights once
+    return files

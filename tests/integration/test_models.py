@@ -1,0 +1,320 @@
+"""The registry of models through the master's routes: handles, verbs, and the SDK of compat/."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from det_jupyter.client import Checkpoint, Client, Experiment
+from det_jupyter.client.answers.answering import answer
+from det_jupyter.client.handles.models import FoundModels, Model, create_model_in, find_models
+from det_jupyter.connection import Session
+from det_jupyter.contract.documents.patches import Document
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.values.reader import SHELL
+from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, UsageError
+from det_jupyter.front.cli.shell_table import shell_parser
+from det_jupyter.front.verbs.grammar import Call, parse_words
+from det_jupyter.master.service.committing.restoring import restore_machine
+from det_jupyter.storage import open_storage, path_of
+from tests.integration.master_support import validation
+from tests.integration.routes_support import INFO, Routes, complete, opened_routes, saved, submit
+
+Det = Callable[..., str]
+
+
+class InProcess(httpx.BaseTransport):
+    """Sends requests to the routes of this process."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            app: Any = self._routes.users
+            answer = await httpx.ASGITransport(app).handle_async_request(request)
+            return httpx.Response(answer.status_code, content=await answer.aread())
+
+        return self._routes.run(ask())
+
+
+@pytest.fixture
+def routes(tmp_path: Path) -> Iterator[Routes]:
+    """A master with an experiment that has two checkpoints: `good`, and `bad`."""
+    with opened_routes(tmp_path) as routes:
+        routes.bench.register()
+        keep_all = {"save_trial_best": 9, "save_trial_latest": 9}
+        submit(routes, name="digits", checkpoint_storage=keep_all, hyperparameters={"lr": 0.1})
+        storage = open_storage(None, paths.data_dir())
+        records: list[Any] = []
+        for steps, uuid, error in ((50, "good", 0.1), (100, "bad", 0.4)):
+            draft = storage.begin(uuid)
+            (draft.path / "state_dict.pt").write_bytes(b"weights")
+            (draft.path / "metadata.json").write_text(json.dumps({"uuid": uuid}))
+            draft.commit()
+            records += [validation(steps, error), saved(uuid, steps, path_of(storage, uuid))]
+        complete(routes, 1, *records)
+        yield routes
+
+
+@pytest.fixture
+def client(routes: Routes) -> Iterator[Client]:
+    info = INFO.model_copy(update={"pid": os.getpid(), "data_dir": str(paths.data_dir())})
+    session = Session(info, transport=InProcess(routes))
+    yield Client(session)
+    session.close()
+
+
+@pytest.fixture
+def det(client: Client) -> Det:
+    """What runs a line of the shell."""
+
+    def run(*words: str) -> str:
+        options = parse_words(shell_parser(), words)
+        call = Call(
+            options=options, client=client, experiment=lambda i: Experiment(client, i),
+            reader=SHELL,
+        )  # fmt: skip
+        answer = options.verb.run(call)
+        assert isinstance(answer, str)
+        return answer
+
+    return run
+
+
+def digits(client: Client) -> Model:
+    return Model(client, create_model_in(client, "digits", description="reads a digit").name)
+
+
+def test_a_checkpoint_is_registered_found_by_its_alias_and_read(client: Client) -> None:
+    model = digits(client)
+    best = Experiment(client, 1).best_checkpoint()
+    first = model.register_version("bad", comment="early")
+    second = model.register_version(best, alias="production", metadata={"owner": "ada"})
+    assert (first.number, second.number, best.uuid) == (1, 2, "good")
+    found = Model(client, "digits").version("production")
+    assert found.checkpoint.uuid == "good"
+    assert found.checkpoint.hparams == {"lr": 0.1}
+    assert (found.metadata, found.aliases) == ({"owner": "ada"}, ["production"])
+    model.set_alias("production", first)
+    assert [model.version(which).number for which in (None, 1, "2", "latest", "production")] == [
+        2, 1, 2, 2, 1,
+    ]  # fmt: skip
+    assert repr(model).splitlines() == [
+        "Model digits: reads a digit",
+        "  digits version 1 (production): error 0.4000, experiment 1, trial 1, 100 batches, early",
+        "  digits version 2: error 0.1000, experiment 1, trial 1, 50 batches",
+    ]
+    for wrong, said in (
+        ({"checkpoint": 3}, "uuid: got 3, expected a checkpoint, or its uuid"),
+        ({"checkpoint": "bad", "labels": 3}, "labels: got 3, expected words"),
+        ({"checkpoint": "bad", "metadata": "x"}, "metadata: got 'x', expected values by name"),
+        ({"checkpoint": "bad", "notes": 3}, "notes: got 3, expected text"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{said}"):
+            model.register_version(**wrong)
+    with pytest.raises(NotFound, match=r"no version stable; it has 1, 2 and the aliases produ"):
+        model.version("stable")
+
+
+def test_a_registered_checkpoint_stays_until_its_version_is_deleted(
+    client: Client, det: Det
+) -> None:
+    version = digits(client).register_version("good")
+    for refused in (
+        lambda: Experiment(client, 1).delete(),
+        lambda: det("checkpoint", "rm", "good", "--yes"),
+        lambda: det("checkpoint", "rm", "good", "--yes", "--glob", "*.pt"),
+    ):
+        with pytest.raises(Conflict, match="good is version 1 of model digits") as caught:
+            refused()
+        assert "\n" not in str(caught.value)
+    assert "Nothing is deleted" not in det("model", "delete", "digits", "--version", "1", "--yes")
+    assert Model(client, "digits").versions() == []
+    det("checkpoint", "rm", "good", "--yes")
+    with pytest.raises(NotFound, match="has no version yet"):
+        print(version.view)
+
+
+def test_models_are_found_edited_archived_and_renamed(client: Client) -> None:
+    model = digits(client)
+    create_model_in(client, "other", labels=["vision"])
+    model.edit(add_labels=["vision", "good"], add_metadata={"n": [1]}, notes="long")
+    assert [view.name for view in find_models(client, labels=["vision", "good"])] == ["digits"]
+    assert [view.name for view in find_models(client, "READS digit")] == ["digits"]
+    model.edit(name="figures")
+    assert (model.name, model.notes, model.metadata) == ("figures", "long", {"n": [1]})
+    model.archive()
+    assert [each.name for each in FoundModels(client, find_models(client))] == ["other"]
+    with pytest.raises(Conflict, match="model figures is archived; unarchive it"):
+        model.register_version("good")
+    model.unarchive()
+    model.delete()
+    assert repr(FoundModels(client, find_models(client))).splitlines()[1].startswith("other")
+    for name in ("a/b", "", ".."):
+        with pytest.raises(ConfigError, match="name: got"):
+            create_model_in(client, name)
+    strange = create_model_in(client, "ä %2F.b?c#d")
+    assert Model(client, strange.name).view.id == strange.id
+
+
+def test_lines_of_the_shell_do_the_same(client: Client, det: Det) -> None:
+    assert "No models" in det("model")
+    made = det("m", "create", "digits", "--label", "vision", "--metadata", "n=[1]")
+    assert "created" in made
+    line = det("m", "register-version", "digits", "--experiment", "1", "--alias", "production")
+    assert line == (
+        "Registered digits version 1 (production): error 0.1000, experiment 1, trial 1, "
+        "50 batches."
+    )
+    det("m", "register-version", "digits", "bad", "--comment", "early", "--name", "first")
+    rows = json.loads(det("m", "list-versions", "digits", "--json"))
+    assert [(row["UUID"], row["Value"], row["Comment"]) for row in rows] == [
+        ("good", 0.1, ""),
+        ("bad", 0.4, "early"),
+    ]
+    assert "production of model digits is version 2" in det("m", "alias", "digits", "production")
+    described = json.loads(det("m", "describe", "digits", "--version", "production", "--json"))
+    assert (described["number"], described["checkpoint"]["uuid"]) == (2, "bad")
+    assert "early" in det("m", "describe", "digits", "--version", "2")
+    det("m", "edit", "digits", "--version", "2", "--comment", "late", "--add-label", "x")
+    det("m", "edit", "digits", "--description", "reads", "--remove-metadata", "n")
+    assert "late" in det("m", "describe", "digits")
+    assert det("m", "list", "reads", "-q") == "digits"
+    assert "no alias" in det("m", "unalias", "digits", "production")
+    with pytest.raises(UsageError, match="nothing to change"):
+        det("m", "edit", "digits")
+    with pytest.raises(UsageError, match="--comment is of a version; give --version"):
+        det("m", "edit", "digits", "--comment", "x")
+    det("m", "archive", "digits")
+    assert "No models" in det("m", "list")
+    assert "digits" in det("m", "list", "--archived")
+
+
+def test_a_button_registers_and_makes_a_model_if_there_is_none(client: Client) -> None:
+    asked = {"type": "register", "uuid": "good", "model": " digits "}
+    assert answer(client, 1, asked) | {"request": ""} == {
+        "type": "register", "request": "", "error": "", "model": "digits", "number": 1,
+    }  # fmt: skip
+    assert "is version 1 of model digits already" in answer(client, 1, asked)["error"]
+    assert "expected 1 to 100 characters" in answer(client, 1, asked | {"model": ""})["error"]
+    shown = answer(client, 1, {"type": "checkpoints"})
+    assert (shown["registered"], shown["models"]) == ({"good": ["digits 1"]}, ["digits"])
+
+
+def test_a_version_is_pushed_into_a_new_folder(
+    client: Client, det: Det, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "code", lambda experiment_id: {"Cell In[5]": "net = Net()"})
+    digits(client).register_version("good", comment="best", alias="production")
+    folder = tmp_path / "given" / "away"
+    det("model", "push", "digits", "--version", "production", "--to", str(folder))
+    assert sorted(path.name for path in folder.rglob("*")) == [
+        "README.md", "cell_5.py", "checkpoint", "code", "config.yaml", "metadata.json",
+        "model.json", "state_dict.pt",
+    ]  # fmt: skip
+    facts = json.loads((folder / "model.json").read_text())
+    assert (facts["model"]["name"], facts["version"]["number"]) == ("digits", 1)
+    assert facts["origin"]["hyperparameters"] == {"lr": 0.1}
+    assert "# digits, version 1" in (folder / "README.md").read_text()
+    with pytest.raises(Conflict, match="there are files already"):
+        det("model", "push", "digits", "--to", str(folder))
+    torch = pytest.importorskip("torch")
+    safetensors = pytest.importorskip("safetensors.torch")
+    network = torch.nn.Linear(2, 1)
+    monkeypatch.setattr(Checkpoint, "load", lambda self: network)
+    weights = tmp_path / "weights"
+    det("model", "push", "digits", "--to", str(weights), "--safetensors")
+    read = safetensors.load_file(weights / "model.safetensors")
+    assert torch.equal(read["weight"], network.weight)
+    assert not (weights / "checkpoint").exists()
+
+
+def test_a_restart_finds_what_was_registered(client: Client, routes: Routes) -> None:
+    digits(client).register_version("good", alias="production")
+    before = client.model("digits")
+    routes.service.machine.take_over(restore_machine(routes.service.store))
+    assert client.model("digits") == before
+    with pytest.raises(DetError, match="good is version 1 of model digits already"):
+        Model(client, "digits").register_version("good")
+
+
+def test_pages_follow_the_registry(client: Client, routes: Routes) -> None:
+    from det_jupyter.reader.model_sources import model_source, models_source
+    from tests.unit.reader.reader_world import Still
+
+    replica = Still(routes.service.store.path)
+    listed, page = models_source(replica), model_source(replica, 1)
+    stale: list[str] = []
+    listed.start(lambda: stale.append("list"))
+    page.start(lambda: stale.append("page"))
+    replica.turn()
+    stale.clear()
+    assert listed.make() == {"models": []}
+    with pytest.raises(NotFound, match="it may have been deleted"):
+        page.make()
+    model = digits(client)
+    model.register_version("good", alias="production", metadata={"owner": "ada"})
+    model.register_version("bad")
+    replica.turn()
+    assert stale == ["list", "page"]
+    made: Document | None = listed.make()
+    assert made is not None
+    (line,) = made["models"]
+    assert (line["latest"], line["aliases"]) == ("version 2 · error 0.4000", ["production: 1"])
+    shown = page.make()
+    assert shown is not None
+    newest, first = shown["versions"]
+    assert (newest["number"], newest["value"], newest["is_best"]) == (2, "0.4000", False)
+    assert (first["aliases"], first["metadata"]) == (["production"], ["owner: ada"])
+    assert (first["is_best"], first["experiment"], first["steps"]) == (
+        True, "digits", "50 batches",
+    )  # fmt: skip
+    assert "model('digits').version('production').checkpoint.load()" in first["load"]
+    assert (shown["hparams"], shown["no_versions"]) == ([], "")
+    stale.clear()
+    Experiment(client, 1).set_name("other")  # versions show it
+    replica.turn()
+    assert stale == ["list", "page"]
+    replica.close()
+
+
+@pytest.mark.filterwarnings("ignore:this `determined` is det_jupyter")
+def test_the_sdk_of_determined_registers_and_finds(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "compat")
+    from determined.experimental import client as sdk
+    from determined.experimental.client import _determined
+
+    monkeypatch.setattr(_determined, "client", lambda: client)
+    model = sdk.create_model("digits", "reads", {"n": 1}, ["vision"])
+    assert model.get_version() is None
+    version = model.register_version("good")
+    model.register_version("bad")
+    assert version.checkpoint.uuid == "good"
+    assert [each.model_version for each in model.get_versions()] == [2, 1]
+    newest = model.get_version()
+    assert newest is not None
+    assert (newest.model_version, model.get_version(7)) == (2, None)
+    model.add_metadata({"k": "v"})
+    model.remove_metadata(["n"])
+    model.set_labels(["a", "b"])
+    model.set_description("reads digits")
+    version.set_notes("noted")
+    assert (model.metadata, model.labels, version.notes) == ({"k": "v"}, ["a", "b"], "noted")
+    assert sdk.get_model("digits").model_id == sdk.get_model(model.model_id).model_id == 1
+    sdk.create_model("other")
+    order = sdk.OrderBy.DESCENDING
+    assert [each.name for each in sdk.get_models(order_by=order)] == ["other", "digits"]
+    assert sdk.Determined().get_model_labels() == ["a", "b"]
+    model.archive()
+    assert model.archived
+    version.delete()
+    assert [each.model_version for each in model.list_versions()] == [2]
