@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -129,6 +130,22 @@ def _pauses(what: str) -> Iterator[float]:
     while True:
         yield min(0.3, max(0.02, (time.monotonic() - began) / 20))
         stillness.check(what)
+
+
+def wait_until_executed(*processes: subprocess.Popen[bytes]) -> None:
+    """Wait until /proc has the environment and the memory of programs that then sleep.
+
+    `Popen` returns before: the kernel closes its pipe first.
+    """
+    for process in processes:
+        environ = Path(f"/proc/{process.pid}/environ")
+        sleeps = psutil.Process(process.pid)
+        wait_until(
+            lambda environ=environ, sleeps=sleeps: (
+                environ.read_bytes() and sleeps.status() == psutil.STATUS_SLEEPING
+            ),
+            f"{process.args} has begun",
+        )
 
 
 def wait_until_gone(*pids: int) -> None:

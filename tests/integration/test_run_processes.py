@@ -13,6 +13,7 @@ import pytest
 from det_jupyter.contract.host.run_processes import kill_processes_below, kill_run_processes
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 from det_jupyter.contract.run.control_page import create_page
+from tests.waiting import wait_until_executed
 
 # As a script that makes a daemon of itself, and ends: it has no file, parent or session of ours.
 DAEMON = """
@@ -55,6 +56,7 @@ def test_what_a_program_has_started_ends_with_its_run_alone(tmp_path: Path) -> N
         subprocess.Popen(["sleep", "100"], env={RUN_VARIABLE: str(each.path), "PATH": "/bin"})
         for each in (run, other)
     ]
+    wait_until_executed(*started)
     for each, process in zip((run, other), started, strict=True):
         assert kill_run_processes(each) == [process.pid]
         assert process.wait() == -9
@@ -66,6 +68,7 @@ def test_processes_are_killed_even_if_finding_them_takes_longer_than_the_timeout
 ) -> None:
     environment = {RUN_VARIABLE: str(make_run(tmp_path / "1.1.1").path), "PATH": "/bin"}
     with subprocess.Popen(["sleep", "100"], env=environment) as process:
+        wait_until_executed(process)
         kill_processes_below(tmp_path, timeout_s=0)
         assert process.wait() == -9
 
@@ -93,6 +96,7 @@ def test_what_does_not_end_is_not_said_to_have_ended(
     run = make_run(tmp_path / "1.1.1")
     environment = {RUN_VARIABLE: str(run.path), "PATH": "/bin"}
     killed, spared = (subprocess.Popen(["sleep", "100"], env=environment) for _ in range(2))
+    wait_until_executed(killed, spared)
     kill = psutil.Process.kill
 
     def kill_but_one(process: psutil.Process) -> None:

@@ -33,6 +33,7 @@ from tests.unit.agent.hangs.watched_ranks import (
     recorded,
     sleeping,
 )
+from tests.waiting import wait_until_executed
 
 AFTER_S = 6.0
 LOADER = Frame("/p/torch/utils/data/dataloader.py", 9, "_next_data")
@@ -280,7 +281,9 @@ def test_ranks_that_a_launcher_has_started_are_found_by_their_variables(
     ]
 
     def start(own: dict[str, str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["sleep", "3600"], env={**run, **own})
+        process = subprocess.Popen(["sleep", "3600"], env={**run, **own})
+        wait_until_executed(process)
+        return process
 
     started = [start(own) for own in variables]
     try:

@@ -25,7 +25,7 @@ from det_jupyter.agent.starting.rank_processes import has_ended
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, run_dir
-from tests.waiting import wait_until
+from tests.waiting import wait_until, wait_until_executed
 
 
 class Watched:
@@ -124,6 +124,7 @@ def process_of_a_run(name: str) -> Iterator[subprocess.Popen[bytes]]:
     folder.mkdir(parents=True)
     environ = {RUN_VARIABLE: str(folder), "PATH": os.defpath}
     with subprocess.Popen(["sleep", "3600"], env=environ, start_new_session=True) as process:
+        wait_until_executed(process)
         try:
             yield process
         finally:

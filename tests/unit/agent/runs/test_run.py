@@ -38,6 +38,7 @@ from det_jupyter.contract.run.evidence_page import EvidencePage
 from det_jupyter.contract.values.lengths import Length
 from tests.another_user import as_another_user
 from tests.integration.agent_support import make_plan
+from tests.waiting import wait_until_executed
 
 ID = "1.1.1"
 
@@ -363,6 +364,7 @@ def test_ranks_that_outlived_their_agent_are_ended_with_all_that_they_started(
     rank = subprocess.Popen(["sleep", "3600"], process_group=0)
     worker = subprocess.Popen(["sleep", "3600"], env=environ, start_new_session=True)
     stranger = subprocess.Popen(["sleep", "3600"], process_group=0)
+    wait_until_executed(rank, worker, stranger)
     try:
         end_survivors(run.dir)  # nothing is known of any rank
         assert not any(map(has_ended, [rank.pid, worker.pid]))

@@ -13,6 +13,7 @@ import pytest
 
 from det_jupyter.agent.sampler import gang_processes
 from det_jupyter.agent.sampler.gang_processes import SharedMemory, pss_bytes
+from tests.waiting import wait_until_executed
 
 
 def _raising(error: Exception) -> Callable[..., Any]:
@@ -33,6 +34,7 @@ def test_pss_is_read_process_by_process_and_told_when_its_source_is_complete() -
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_the_memory_of_a_process_is_less_if_it_is_shared() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
+        wait_until_executed(process)
         alone, rss = pss_bytes(process.pid), psutil.Process(process.pid).memory_info().rss
         process.kill()
     assert 0 < alone < rss

@@ -49,6 +49,7 @@ NOT_FOR_PAGES = {
     ("GET", "experiments/*/room"),
     ("GET", "experiments/*/feed"),  # of senders to trackers
     ("POST", "reader/end"),  # of the server extension
+    ("GET", "reader"),  # of handles and shells
 }
 
 
