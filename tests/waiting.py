@@ -137,15 +137,13 @@ def wait_until_executed(*processes: subprocess.Popen[bytes]) -> None:
 
     `Popen` returns before: the kernel closes its pipe first.
     """
-    for process in processes:
-        environ = Path(f"/proc/{process.pid}/environ")
-        sleeps = psutil.Process(process.pid)
-        wait_until(
-            lambda environ=environ, sleeps=sleeps: (
-                environ.read_bytes() and sleeps.status() == psutil.STATUS_SLEEPING
-            ),
-            f"{process.args} has begun",
-        )
+
+    def sleeps(pid: int) -> bool:
+        is_sleeping = psutil.Process(pid).status() == psutil.STATUS_SLEEPING
+        return is_sleeping and Path(f"/proc/{pid}/environ").read_bytes() != b""
+
+    pids = [process.pid for process in processes]
+    wait_until(lambda: all(map(sleeps, pids)), f"{pids} have begun")
 
 
 def wait_until_gone(*pids: int) -> None:

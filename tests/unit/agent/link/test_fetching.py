@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -151,9 +152,12 @@ def test_an_agent_that_is_always_busy_removes_what_no_run_uses(
     monkeypatch.setattr(fetching, "_KEPT_S", -1000.0)  # without a run, all would be removed
     folder.mkdir(parents=True)
     rounds, remove = list[float](), RunFiles.remove_unused
-    monkeypatch.setattr(
-        RunFiles, "remove_unused", lambda *given: (remove(*given), rounds.append(given[1]))
-    )
+
+    def counted(*given: Any) -> None:
+        remove(*given)
+        rounds.append(given[1])
+
+    monkeypatch.setattr(RunFiles, "remove_unused", counted)
 
     async def two_rounds() -> None:
         before = len(rounds)
