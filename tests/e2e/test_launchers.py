@@ -154,16 +154,18 @@ def test_a_worker_that_says_nothing_is_named_with_what_it_printed(folder: Folder
         experiment.wait()
 
 
-def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder) -> None:
+@pytest.mark.parametrize("pauses", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder, pauses: bool) -> None:
     folder.add("model_def.py", TRIAL_SOURCE)
     config = slow(0.02, searcher={"name": "single", "metric": "error",
                                   "max_length": {"batches": 60}})  # fmt: skip
     ours = folder.create("model_def:SmallTrial", **config)
     theirs = folder.create(f"{TORCH} --standalone --trial model_def:SmallTrial", **config)
-    wait_for_steps(theirs, 5)
-    theirs.pause()
-    wait_until(lambda: theirs.state == "PAUSED" and not folder.client.holding(), "it has left")
-    theirs.activate()
+    if pauses:
+        wait_for_steps(theirs, 5)
+        theirs.pause()
+        wait_until(lambda: theirs.state == "PAUSED" and not folder.client.holding(), "it has left")
+        theirs.activate()
     assert ours.wait() == theirs.wait() == "COMPLETED", theirs.view.message
     assert theirs.best_trial().view.best_metric == ours.best_trial().view.best_metric
 
