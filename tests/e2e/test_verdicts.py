@@ -115,23 +115,25 @@ def test_a_large_model_with_a_tiny_batch_communicates(client: Client) -> None:
         assert "straggler" not in {cause.kind for cause in found.causes}
 
 
-def test_a_healthy_trial_is_healthy_and_a_loaded_machine_neither_makes_nor_hides_a_straggler(
-    client: Client,
-) -> None:
-    spin = "import time\nend = time.time() + 120\nwhile time.time() < end: pass"
-    with training(client, config(width=768, depth=4), config(2, width=512, depth=3)) as made:
-        alone, together = made
-        found = settled(alone, lambda v: v.kind != "unknown")
+def test_a_healthy_trial_is_healthy(client: Client) -> None:
+    with training(client, config(width=768, depth=4)) as [experiment]:
+        found = settled(experiment, lambda v: v.kind != "unknown")
         # While others use its core, there is something to gain: that they do not.
         assert found.kind == "healthy" or "The CPU is full" in found.sentence, found
-        alone.kill()
+
+
+@pytest.mark.long
+def test_a_loaded_machine_neither_makes_nor_hides_a_straggler(client: Client) -> None:
+    spin = "import time\nend = time.time() + 120\nwhile time.time() < end: pass"
+    with training(client, config(2, width=512, depth=3)) as [experiment]:
+        settled(experiment, lambda v: v.kind != "unknown")
         load = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
         try:
             # What is shown stays while it holds, so its time says nothing.
-            wait_for_steps(together, together.view.trials[0].steps_completed + 200)
-            found = settled(together, lambda v: v.kind != "unknown")
+            wait_for_steps(experiment, experiment.view.trials[0].steps_completed + 200)
+            found = settled(experiment, lambda v: v.kind != "unknown")
             assert "straggler" not in {cause.kind for cause in found.causes}, found
-            together.kill()
+            experiment.kill()
             # It computes more than the others, so it waits for a core more, too.
             more = config(2, slow_rank=1, slow_compute_s=0.03, width=256, depth=2)
             with training(client, more) as [straggler]:
