@@ -33,7 +33,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.handles.rank import Rank
 from tests.benchmarks.quick import arguments
-from tests.e2e.test_remote_agents import Node
+from tests.nodes import Node
 from tests.processes import det_home, wait_until
 from tests.trials import slow, submit
 

@@ -33,7 +33,7 @@ from det_jupyter.client.requests import make_request
 from det_jupyter.contract.messages import SetPools
 from tests.benchmarks import machines_ray as rival
 from tests.benchmarks.start_latency import config, moments_of_ranks, trial_source
-from tests.e2e.test_remote_agents import Node
+from tests.nodes import Node
 from tests.processes import det_home, wait_until
 from tests.trials import submit
 

@@ -10,10 +10,7 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -21,23 +18,22 @@ import psutil
 import pytest
 import torch
 
-from det_jupyter.agent.devices.offered_slots import AGENTS_VARIABLE
 from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import connect
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.processes import is_frozen
-from det_jupyter.contract.messages import AgentCredentials, ClusterCheck, PreviewRequest, State
+from det_jupyter.contract.messages import ClusterCheck, PreviewRequest, State
 from det_jupyter.contract.messages.verdicts import NetworkUse
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.stopping import end_everything
-from tests.processes import DetHome, det_home, processes_below, wait_until
+from tests.nodes import Node
+from tests.processes import DetHome, processes_below, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
 STEPS = 60
 BEGINNING = "self.context = context\n"  # of the trial's __init__
-FENCE_S = 5.0
 # In one batch of the first run, rank 0 holds the GIL for longer than any test waits.
 HOLDING_SOURCE = TRIAL_SOURCE.replace(
     "        x, y = batch\n        loss",
@@ -51,81 +47,10 @@ HOLDING_SOURCE = TRIAL_SOURCE.replace(
 )
 
 
-@dataclass
-class Node:
-    """An agent with its home, as on a computer of its own."""
-
-    credentials: AgentCredentials
-    home: Path
-    fence_after_s: float = FENCE_S
-    slots: int = 2
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def start(self) -> None:
-        home = {
-            paths.HOME_VARIABLE: str(self.home),
-            AGENTS_VARIABLE: "",  # a test's own master may have simulated agents
-            "DET_JUPYTER_CPU_SLOTS": str(self.slots),
-            "OMP_NUM_THREADS": "1",  # each agent counts all cores as its own
-        }
-        self.home.mkdir(exist_ok=True)
-        with open(self.home / "log", "ab") as log:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "det_jupyter.agent", "--credentials"),
-                    *("--fence-after-s", str(self.fence_after_s)),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=os.environ | home,
-            )
-        assert process.stdin is not None
-        with process.stdin as stdin:
-            stdin.write(self.credentials.model_dump_json().encode())
-        self.processes.append(process)
-
-    def end(self, number: int = signal.SIGTERM) -> None:
-        self.processes[-1].send_signal(number)
-        self.processes[-1].wait()
-
-    def wait_until_connected(self, client: Client) -> None:
-        def is_connected() -> bool:
-            return any(a.id == self.credentials.agent and a.connected for a in client.agents())
-
-        wait_until(is_connected, f"{self.credentials.agent} is connected")
-
-
-def running_nodes(client: Client, nodes: list[Node]) -> Iterator[dict[str, Node]]:
-    """Start the agents, yield them by name, and end them; closes the client."""
-    for node in nodes:
-        node.start()
-    try:
-        for node in nodes:
-            node.wait_until_connected(client)
-        yield {node.credentials.agent: node for node in nodes}
-    finally:
-        for node in nodes:
-            if node.processes[-1].poll() is None:
-                node.end()
-        client.session.close()
-        assert not any([processes_below(node.home) for node in nodes])
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    """Return a private det_jupyter whose own agent has too few slots for the trials here."""
-    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "1"}) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def nodes(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
-    """Return the agents `b` and `c`, with two slots each."""
-    client, folder = home.client(), tmp_path_factory.mktemp("nodes")
-    yield from running_nodes(
-        client, [Node(client.add_agent(n, "127.0.0.1"), folder / n) for n in "bc"]
-    )
+def home(home_of_nodes: DetHome) -> DetHome:
+    """Return the private det_jupyter with agents of other computers."""
+    return home_of_nodes
 
 
 @pytest.fixture(scope="module")
@@ -474,6 +399,8 @@ def test_removed_agent_is_refused(client: Client, nodes: dict[str, Node]) -> Non
         client.add_agent(next(a.id for a in client.agents() if a.id not in nodes))
     with pytest.raises(ConfigError, match="agent: got 'a/b', expected up to 63 letters"):
         client.add_agent("a/b")
-    client.remove_agent("c")
-    with requests(nodes["c"]) as http:
-        assert http.get("/agents/c/clock").status_code == 401
+    node = Node(client.add_agent("d", "127.0.0.1"), nodes["b"].home)
+    with requests(node) as http:
+        assert http.get("/agents/d/clock").status_code == 200
+        client.remove_agent("d")
+        assert http.get("/agents/d/clock").status_code == 401

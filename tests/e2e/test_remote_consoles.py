@@ -21,9 +21,10 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.client.answers.answering import answer
 from det_jupyter.client.handles.rank import Rank
 from det_jupyter.errors import Conflict
-from tests.e2e.test_remote_agents import Node, requests
+from tests.e2e.test_remote_agents import requests
 from tests.integration.console_support import Server, jupyter_server
-from tests.processes import DetHome, det_home, processes_below, wait_until
+from tests.nodes import Node
+from tests.processes import DetHome, wait_until
 from tests.trials import slow, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
@@ -32,26 +33,19 @@ LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batche
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    """Return a private det_jupyter whose own agent has too few slots for the trial here."""
-    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "1"}) as running:
-        yield running
+def home(home_of_nodes: DetHome) -> DetHome:
+    """Return the private det_jupyter with agents of other computers."""
+    return home_of_nodes
 
 
 @pytest.fixture(scope="module")
-def node(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """Return the agent `b`, with two slots."""
-    client, folder = home.client(), tmp_path_factory.mktemp("nodes")
-    node = Node(client.add_agent("b", "127.0.0.1"), folder / "b", fence_after_s=25.0)
-    node.start()
-    try:
-        node.wait_until_connected(client)
-        yield node
-    finally:
-        if node.processes[-1].poll() is None:
-            node.end()
-        client.session.close()
-        assert not processes_below(folder)
+def node(home: DetHome, nodes: dict[str, Node]) -> Iterator[Node]:
+    """Return the agent `b`, which alone offers slots to trials."""
+    client = home.client()
+    client.session.post("/agents/c/slots", {"enabled": False})
+    yield nodes["b"]
+    client.session.post("/agents/c/slots", {"enabled": True})
+    client.session.close()
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +196,8 @@ def test_killed_agent_ends_consoles_with_a_sentence(
     with closing(kernel.connect()) as line:
         while json.loads(line.recv())["content"].get("execution_state") != "dead":
             pass
-    assert "rank 0 of trial 1 has ended: the trial " in server.log.read_text()
+    trial_id = training.trials[0].id
+    assert f"rank 0 of trial {trial_id} has ended: the trial " in server.log.read_text()
     wait_until(lambda: trains(training), "the trial goes on")
     wait_until(lambda: not folder.exists(), "the sockets of the former run are removed")
     assert ranks(training)[1].execute("rank") == 1

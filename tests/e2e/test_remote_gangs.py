@@ -1,6 +1,6 @@
-"""Gangs on several computers: agents `b` and `c` have a slot each, and a pool for themselves.
+"""Gangs on several computers: agents `b` and `c` offer a slot each.
 
-The master's own agent has two slots, for runs to compare with.
+The agent of the master's computer has two slots, for runs to compare with.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from det_jupyter.contract.host import paths
 from det_jupyter.errors import RankFailed
 from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.e2e.test_hangs import let_go_on, reason_that_names_both, stalling
-from tests.e2e.test_remote_agents import Node, final_weights, losses, running_nodes
-from tests.processes import DetHome, det_home, wait_until
+from tests.e2e.test_remote_agents import final_weights, losses
+from tests.nodes import Node
+from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
 STEPS = 60
-POOLS = "pools:\n- pool_name: nodes\n  agents: [b, c]\n"
-RESOURCES = {"slots_per_trial": 2, "resource_pool": "nodes"}
+RESOURCES = {"slots_per_trial": 2}
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as running:
-        paths.pools_file().write_text(POOLS)
-        yield running
+def home(home_of_nodes: DetHome, nodes: dict[str, Node]) -> Iterator[DetHome]:
+    """Return the home of the agents, of which each offers one slot."""
+    client = home_of_nodes.client()
 
+    def switch(*, enabled: bool) -> None:
+        for name in nodes:
+            client.session.post(f"/agents/{name}/slots", {"slots": [1], "enabled": enabled})
 
-@pytest.fixture(scope="module")
-def nodes(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
-    client, folder = home.client(), tmp_path_factory.mktemp("nodes")
-    yield from running_nodes(
-        client, [Node(client.add_agent(n, "127.0.0.1"), folder / n, slots=1) for n in "bc"]
-    )
+    switch(enabled=False)
+    yield home_of_nodes
+    switch(enabled=True)
+    client.session.close()
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def client(home: DetHome, nodes: dict[str, Node]) -> Iterator[Client]:
 def undisturbed(home: DetHome) -> Iterator[Experiment]:
     """Return an experiment that ran on the master's computer alone."""
     client = home.client()
-    experiment = submit(client, small_config())
+    resources = {"slots_per_trial": 2, "resource_pool": "here"}
+    experiment = submit(client, small_config(resources=resources))
     experiment.wait()
     yield experiment
     client.session.close()

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import expect
 
 from det_jupyter.client import Client
-from tests.e2e.test_remote_agents import Node, running_nodes
 from tests.lab.pages import LabPage
 from tests.lab.trials import Trials
+from tests.nodes import Node, running_nodes
 from tests.processes import DetHome
 
 
@@ -20,13 +20,14 @@ from tests.processes import DetHome
 def nodes(home: DetHome, client: Client, tmp_path: Path) -> Iterator[dict[str, Node]]:
     """Agents with homes of their own, which reach the master over TLS."""
     names = ("node-b", "node-c")
-    yield from running_nodes(
-        home.client(), [Node(client.add_agent(n, "127.0.0.1"), tmp_path / n) for n in names]
-    )
+    made = [Node(client.add_agent(name, "127.0.0.1"), tmp_path / name) for name in names]
+    with running_nodes(home.client(), made) as nodes:
+        yield nodes
     for name in names:
         client.remove_agent(name)
 
 
+@pytest.mark.long
 def test_a_trial_on_two_computers_is_seen_and_entered(
     ui: LabPage, trials: Trials, nodes: dict[str, Node]
 ) -> None:

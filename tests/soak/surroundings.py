@@ -22,7 +22,7 @@ from websocket import WebSocketException, create_connection
 from det_jupyter.agent.runs.lease import FENCE_S
 from det_jupyter.client import Client
 from det_jupyter.contract.host.ports import free_port
-from tests.e2e.test_remote_agents import Node
+from tests.nodes import Node
 from tests.processes import OTHER_EXTENSIONS
 from tests.reader_pages import Page
 
