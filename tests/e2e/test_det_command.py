@@ -106,8 +106,8 @@ def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) ->
     with at_home(tmp_path, {}):
         said = folder.det_afresh("e list", status=1)
         assert said.startswith("no det_jupyter master runs; `det master")
-        assert folder.det_afresh("master status --json", status=3) == ""
-        assert "invalid choice: 'lst'" in folder.det_afresh("e lst", status=2)
+        assert folder.det("master status --json", status=3) == ""
+        assert "invalid choice: 'lst'" in folder.det("e lst", status=2)
         assert find_master() is None
 
 
@@ -126,7 +126,7 @@ def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> Non
     assert not any("rank=" in line for line in after)
     assert lines[-1].startswith(f"Experiment {number} “small”: completed; error ")
 
-    rows = json.loads(folder.det_afresh("e list --json"))
+    rows = json.loads(folder.det("e list --json"))
     assert (rows[0]["ID"], rows[0]["State"]) == (number, "COMPLETED")
     assert folder.det(f"e wait {number}").endswith("completed\n")
     assert len(folder.det(f"e logs {number} --rank 0").splitlines()) == 60
@@ -170,7 +170,7 @@ def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Clie
     ).stdout.split()  # fmt: skip
     assert str(number) in offered
     folder.det(f"e kill {number}")
-    assert "canceled" in folder.det_afresh(f"e wait {number}", status=1)
+    assert "canceled" in folder.det(f"e wait {number}", status=1)
     folder.det(f"e delete {number} --yes")
 
 
@@ -254,7 +254,7 @@ def test_a_support_bundle_has_what_a_report_needs_and_no_secrets(
                                           "description": f"uses {secrets[0]} and {others[0]}",
                                           "data": data})  # fmt: skip
     number = number_of(folder.det("e create secret.yaml . --paused"))
-    said = folder.det_afresh(f"support-bundle {number} -o bundle.tar.gz")
+    said = folder.det(f"support-bundle {number} -o bundle.tar.gz")
     path = folder.path / "bundle.tar.gz"
     assert str(path.name) in said
     assert path.stat().st_mode & 0o777 == 0o600
@@ -289,8 +289,8 @@ def test_the_master_is_asked_and_stopped(folder: Folder) -> None:
     assert os.path.isdir(info["data_dir"])
     assert folder.det("master logs --tail 1").count("\n") == 1
     assert "The master runs" in folder.det("master status")
-    assert "stopped" in folder.det_afresh("master stop")
+    assert "stopped" in folder.det("master stop")
     assert folder.det("slot list", status=1).startswith("no det_jupyter master runs")
     assert "Wrote without.tar.gz" in folder.det("support-bundle 1 -o without.tar.gz")
     assert "The master runs" in folder.det_afresh("master start")
-    assert "The master runs" in folder.det_afresh("master restart")
+    assert "The master runs" in folder.det("master restart")
