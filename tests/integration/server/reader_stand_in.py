@@ -8,18 +8,15 @@
 {"op": "do", "what": "sockets"}                 says how many sockets it has
 {"op": "do", "what": "publish", "document", "data"}   sends a document to all its followers
 
-`python -m tests.integration.server.reader_stand_in` is started as a master starts its reader, and
-`reader_stand_in` stands for that master.
+`reader_stand_in` stands for the master that starts it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -30,6 +27,8 @@ from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from det_jupyter.contract.messages import MasterInfo
+from tests.fork_source import REPOSITORY
+from tests.forks import Fork, fork_source
 from tests.integration.server.master_stand_in import announce, master_stand_in, reply
 
 _FRAME = "x" * 65536
@@ -102,22 +101,17 @@ async def _publish(document: str, data: Any) -> None:
             await each.write_message(json.dumps(whole))
 
 
-async def main() -> None:
-    """Serve until the end of stdin."""
-    settings = json.loads(sys.stdin.readline())
-    listener = socket.socket(fileno=settings["socket"])
-    listener.setblocking(False)
-    application = Application([("/socket", Socket, {"token": settings["token"]})])
-    HTTPServer(application).add_sockets([listener])
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
+def serve(number: int, token: str) -> None:
+    """Serve until killed, as a fork that has the socket of this number."""
 
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        loop.call_soon_threadsafe(ended.set)
+    async def run() -> None:
+        with socket.socket(fileno=number) as listener:
+            listener.setblocking(False)
+            application = Application([("/socket", Socket, {"token": token})])
+            HTTPServer(application).add_sockets([listener])
+            await asyncio.Event().wait()
 
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
-    await ended.wait()
+    asyncio.run(run())
 
 
 class ReaderStandIn:
@@ -129,29 +123,25 @@ class ReaderStandIn:
     def __init__(self, listener: socket.socket, info: MasterInfo) -> None:
         self._listener = listener
         self.info = info
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Fork | None = None
         self.num_ended = 0  # on request
 
-    def start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> Fork:
         """Start the process."""
         assert self.process is None
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.server.reader_stand_in"],
-            stdin=subprocess.PIPE,
-            pass_fds=(self._listener.fileno(),),
+        source = fork_source("tornado.httpserver", "tornado.websocket", PYTHONPATH=REPOSITORY)
+        self.process = source.start(
+            f"{__name__}:serve",
+            self.info.token,
+            environment=os.environ | {"PYTHONPATH": REPOSITORY},
+            descriptors=[self._listener.fileno()],
         )
-        settings = {"token": self.info.token, "socket": self._listener.fileno()}
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(settings).encode() + b"\n")
-        self.process.stdin.flush()
         return self.process
 
     def kill(self) -> None:
         """Kill the process, if there is one."""
         if self.process is not None:
             self.process.kill()
-            assert self.process.stdin is not None
-            self.process.stdin.close()
             self.process.wait()
             self.process = None
 
@@ -184,7 +174,3 @@ def reader_stand_in(*, is_started: bool = True) -> Iterator[ReaderStandIn]:
             yield reader
         finally:
             reader.kill()
-
-
-if __name__ == "__main__":
-    asyncio.run(main())
