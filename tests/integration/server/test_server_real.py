@@ -19,7 +19,7 @@ from tests.waiting import until
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[DetHome]:
+def home(tmp_path: Path, light_torch: None) -> Iterator[DetHome]:
     with det_home(tmp_path / "det", {}) as home:
         yield home
 
