@@ -9,6 +9,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.storing.store import Store
 from det_jupyter.master.service.storing.stored_logs import read_page
+from tests.fork_source import REPOSITORY
 from tests.forks import Fork, fork_source
 from tests.processes import DetHome, wait_until
 from tests.unit.master.machine_invariants import check_machine
@@ -361,10 +363,17 @@ class MasterProcess:
         )
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Run a command to its end; return exit status and output."""
-        process = self.spawn(*arguments)
-        output, _ = process.communicate()
-        return process.returncode, output.decode()
+        """Run a command to its end, in a fork; return exit status and output."""
+        source = fork_source("det_jupyter.master.__main__", PYTHONPATH=REPOSITORY)
+        with tempfile.TemporaryDirectory() as folder:
+            outputs = Path(folder, "out"), Path(folder, "err")
+            fork = source.start(
+                "det_jupyter.master.__main__:main",
+                argv=["master", *arguments],
+                environment=self.environ | {"PYTHONPATH": REPOSITORY},
+                outputs=outputs,
+            )
+            return fork.wait(), outputs[0].read_text()
 
     def _info(self) -> MasterInfo | None:
         assert self._process is not None
