@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from tests.forks import torch_source
 from tests.integration.agent_support import torch_built_for, write_torch
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.rank_forks import RankForks
 from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
+from tests.processes import DetHome, at_home
+
+TWO_SLOTS = {CPU_SLOTS_VARIABLE: "2"}
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +23,23 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """A zygote."""
     with running_zygote(tmp_path_factory.mktemp("zygote")) as zygote:
         yield zygote
+
+
+@pytest.fixture(scope="session")
+def home_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the path of the home that modules share: to start it takes 6 s CPU."""
+    path = tmp_path_factory.mktemp("home")
+    yield path
+    with at_home(path, TWO_SLOTS) as home:
+        home.end()
+
+
+@pytest.fixture(scope="module")
+def shared_home(home_path: Path) -> Iterator[DetHome]:
+    """Return a private det_jupyter with 2 slots, both of them free; it is the module's `home`."""
+    with at_home(home_path, TWO_SLOTS) as home:
+        yield home
+        home.end_work()
 
 
 @pytest.fixture(scope="session")

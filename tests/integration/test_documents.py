@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from websocket import WebSocket, _abnf
 
-from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client, documents
 from det_jupyter.client.documents import FollowedDocument
 from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from det_jupyter.errors import NotFound, UsageError
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome
 from tests.reader_pages import ReaderOfMaster
 from tests.trials import slow, small_config, submit
 
@@ -26,10 +25,8 @@ TICK_S = 0.05
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    path = tmp_path_factory.mktemp("documents") / "home"
-    with det_home(path, {CPU_SLOTS_VARIABLE: "2"}) as home:
-        yield home
+def home(shared_home: DetHome) -> DetHome:
+    return shared_home
 
 
 @pytest.fixture(scope="module")

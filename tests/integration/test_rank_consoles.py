@@ -17,17 +17,16 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.client.answers.answering import answer
 from det_jupyter.front.jupyter_server.rank_kernels import spec_of
 from tests.integration.console_support import Server, jupyter_server
-from tests.processes import DetHome, det_home, wait_until
+from tests.processes import DetHome, wait_until
 from tests.trials import slow, submit, wait_for_steps
 
 LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}}
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    """Return a private det_jupyter with 2 simulated slots."""
-    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as running:
-        yield running
+def home(shared_home: DetHome) -> DetHome:
+    """Return the private det_jupyter with 2 slots."""
+    return shared_home
 
 
 @pytest.fixture(scope="module")

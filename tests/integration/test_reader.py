@@ -19,22 +19,19 @@ from websocket import (
     create_connection,
 )
 
-from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound
 from det_jupyter.reader.server import Reader, make_application
-from tests.processes import DetHome, det_home
+from tests.processes import DetHome
 from tests.reader_pages import Page, ReaderOfMaster
 from tests.trials import slow, small_config, submit, wait_for_steps
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
-    path = tmp_path_factory.mktemp("reader") / "home"
-    with det_home(path, {CPU_SLOTS_VARIABLE: "2"}) as home:
-        yield home
+def home(shared_home: DetHome) -> DetHome:
+    return shared_home
 
 
 @pytest.fixture(scope="module")
