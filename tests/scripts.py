@@ -45,15 +45,15 @@ def pause(experiment: Experiment) -> State:
     return experiment.state
 
 
-def ends_as_undisturbed(experiment: Experiment) -> list[str]:
-    """Wait for a trial that was killed once; return its two ranks' output after `alone:`.
+def ends_as_undisturbed(experiment: Experiment, *, restarts: int = 1) -> list[str]:
+    """Wait for a trial with so many restarts; return its two ranks' output after `alone:`.
 
     The output after `disturbed:`, which the ranks print at the end of a training that was paused
-    and killed, must be the same.
+    or killed, must be the same.
     """
     assert experiment.wait() == State.COMPLETED
     (trial,) = experiment.view.trials
-    assert trial.restarts == 1
+    assert trial.restarts == restarts
     lines = [line.text for line in experiment.logs(tail=None)]
     alone, disturbed = (
         sorted(text.split(name)[1] for text in lines if name in text)

@@ -1,4 +1,4 @@
-"""A Trainer of transformers on the two ranks of a trial that is paused, and then killed."""
+"""A Trainer of transformers on the two ranks of a trial that is paused, and may be killed."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ def zero(stage: int) -> Any:
     return pytest.param(
         {"deepspeed": deepspeed},
         RANDOM | {f"global_step30/{each}" for each in states},
+        True,
         id=f"zero-{stage}",
         marks=[
             pytest.mark.timeout(900),  # DeepSpeed compiles an extension when it is first used
@@ -99,12 +100,21 @@ def zero(stage: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stored"),
-    [pytest.param({}, RANDOM | {"model.safetensors"}, id="ddp"), zero(2), zero(3)],
+    ("arguments", "stored", "is_killed"),
+    [
+        pytest.param({}, RANDOM | {"model.safetensors"}, False, id="ddp"),
+        pytest.param(
+            {}, RANDOM | {"model.safetensors"}, True, id="ddp, killed", marks=pytest.mark.long
+        ),
+        zero(2),
+        zero(3),
+    ],
 )
 def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
-    client: Client, tmp_path: Path, arguments: dict[str, Any], stored: set[str]
+    client: Client, tmp_path: Path, arguments: dict[str, Any], stored: set[str], is_killed: bool
 ) -> None:
+    if not is_killed:
+        (tmp_path / "killed").touch()
     folder = tmp_path / "context"
     folder.mkdir()
     (folder / "fits.py").write_text(SOURCE)
@@ -118,7 +128,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     wait_for_line(experiment, "step 7")
     assert pause(experiment) is State.PAUSED
     experiment.activate()
-    ends_as_undisturbed(experiment)
+    ends_as_undisturbed(experiment, restarts=int(is_killed))
     curves = {each.name: each.steps for each in client.curves(experiment.id)}
     assert curves["loss"] == list(range(2, 31, 2))
     assert curves["eval_loss"] == list(range(5, 31, 5))
