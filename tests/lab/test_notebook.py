@@ -41,7 +41,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 1}}
 """
 
 
-def submitting(name: str, *, pause_s: float = 0.05, batches: int = 40_000) -> str:
+def submitting(name: str, *, pause_s: float = 0.2, batches: int = 40_000) -> str:
     return "%%det_experiment\n" + CONFIG.format(name=name, pause_s=pause_s, batches=batches)
 
 

@@ -34,7 +34,7 @@ def training(module_trials: Trials) -> Experiment:
     for view in client.experiments():
         if view.name == "trains" and view.state == "ACTIVE":
             return Experiment(client, view.id)
-    return module_trials.train(name="trains", slots=2, steps=45)
+    return module_trials.train(name="trains", slots=2, steps=45, pause_s=0.1)
 
 
 def test_all_tabs_of_a_page_have_what_they_are_for(ui: LabPage, training: Experiment) -> None:

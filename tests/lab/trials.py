@@ -46,7 +46,7 @@ class Trials:
         self._newest_before = max((view.id for view in client.experiments()), default=0)
 
     def run(
-        self, *, pause_s: float = 0.05, slots: int = 1, batches: int = 40_000, **changes: Any
+        self, *, pause_s: float = 0.2, slots: int = 1, batches: int = 40_000, **changes: Any
     ) -> Experiment:
         """Submit an experiment; by default it trains for long on one slot."""
         if self._capsule is None:
