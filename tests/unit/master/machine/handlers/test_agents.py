@@ -137,7 +137,7 @@ def test_a_dead_run_is_not_asked_to_leave(world: World) -> None:
     assert world.tell(registered(slots=2, runs={"1.1.1": False})) == []
 
 
-def test_a_dead_run_that_is_killed_x_again_as_it_may_wait_for_uploads(world: World) -> None:
+def test_an_order_to_kill_is_repeated_as_a_dead_run_may_wait_for_uploads(world: World) -> None:
     world.tell(*running(), Kill(experiment_id=1))
     orders = world.tell(registered(slots=2, runs={"1.1.1": False}))
     assert orders == [world.order(KillGang(allocation_id="1.1.1"))]
