@@ -171,10 +171,10 @@ def test_an_agent_that_is_always_busy_removes_what_no_run_uses(
         for name, at in (("used", time.time() + 1), ("old", 1)):
             (folder / name).mkdir()
             os.utime(folder / name, (at, at))
-        runs[:] = ["1.1.1", "2.1.1"]
+        runs.append(SimpleNamespace(id="2.1.1"))
         await two_rounds()
         assert (folder / "old").exists()  # the older run may use it
-        runs[:] = [SimpleNamespace(id="2.1.1")]  # never none
+        del runs[0]  # never none
         await two_rounds()
         assert not (folder / "old").exists()
         trimming.cancel()
