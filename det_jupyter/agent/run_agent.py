@@ -111,9 +111,7 @@ async def run_agent(
                 address=options.address,
             )
             services.append(service)
-            runs = runner.runs_of(offer.agent_id)
-            watches.append(loop.create_task(files.keep_trimmed(runs)))
-            watches.append(loop.create_task(files.serve_ranks(runs)))
+            watches.append(loop.create_task(files.serve_ranks(runner.runs_of(offer.agent_id))))
             if devices is not None:
                 runner.devices[offer.agent_id] = devices
                 watching = watch(
@@ -124,6 +122,7 @@ async def run_agent(
                     report=service.note_devices,
                 )
                 watches.append(loop.create_task(watching))
+        watches.append(loop.create_task(files.keep_trimmed(runner.runs)))
         if master:
             watches.append(loop.create_task(keep_lease(master.lease, runner)))
         watches.append(loop.create_task(Sampler(sampled, runner=runner).run()))

@@ -71,6 +71,7 @@ _SECRET = re.compile(
     r"|environment\.registry_auth\.(password|auth|identitytoken|registrytoken)"
     r"|integrations\.pachyderm\.dataset\.token"
 )
+_BUCKET = re.compile(r"checkpoint_storage\.(endpoint_url|account_url|bucket|container)")
 _ADDRESS = re.compile(r"alerts(\[\d+\](\.(slack|ntfy|webhook|command))?)?")
 _TRACKER = re.compile(r"trackers(\[\d+\](\..*)?)?")
 
@@ -88,6 +89,8 @@ def masked(path: str, value: Any) -> Any:
         return shown(value) if is_address else value
     if _TRACKER.fullmatch(path):
         return HIDDEN if isinstance(value, (list, dict)) else _tracker_value(path, value)
+    if _BUCKET.fullmatch(path) and isinstance(value, str) and set(value) & set("@?"):
+        return shown(value)  # it may have keys
     return HIDDEN if _SECRET.fullmatch(path) else value
 
 

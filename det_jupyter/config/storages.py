@@ -52,23 +52,26 @@ def _no_secret(instead: str) -> BeforeValidator:
 
 
 def _bucket(value: str) -> str:
-    if not value or not set(value) <= _NAME:
+    if not value or not set(value) <= _NAME or value != value.strip("._-"):
         raise _expected("the name of a bucket, without a prefix or address, such as my-models")
     return value
 
 
 def _prefix(value: str) -> str:
-    if ".." in value.split("/") or set(value) & set("?#\0"):
-        raise _expected("the beginning of names, such as team/models, without .., ? and #")
+    inner = value.strip("/")
+    is_one = not inner or {"", ".", ".."}.isdisjoint(inner.split("/"))
+    if not is_one or set(value) & set("?#") or not value.isprintable():
+        raise _expected("the beginning of names, such as team/models, without .., //, ? and #")
     return value
 
 
 def _endpoint(value: str) -> str:
     try:
         url = urlsplit(value)
-        is_one = url.scheme in ("http", "https") and url.hostname and (url.port or 1) > 0
+        is_one = value.startswith(("http://", "https://")) and url.hostname and (url.port or 1) > 0
     except ValueError:
         is_one, url = False, urlsplit("")
+    is_one = is_one and value.isprintable() and " " not in value
     if not is_one or url.path.strip("/") or url.query or url.fragment or "@" in url.netloc:
         raise _expected("the address of a server, such as https://minio.example.org:9000")
     if names_reserved(url.hostname or ""):

@@ -79,7 +79,7 @@ def test_record_is_sent_when_the_bucket_has_the_files(bucket: BucketServer, copi
     again = of_run(bucket)  # of the next agent process, which does not know of it
     assert upload(again, line) == [record]
     puts = [path for method, path in bucket.requests if method == "PUT"]
-    assert [path.rpartition("/")[2] for path in puts] == [".det-files-0.json", "metadata.json"]
+    assert [path.rpartition("/")[2] for path in puts] == ["metadata.json"]
 
 
 def test_upload_waits_for_a_bucket_that_is_away_also_when_the_run_has_ended(
@@ -102,10 +102,10 @@ def test_upload_waits_for_a_bucket_that_is_away_also_when_the_run_has_ended(
     assert (uploads.broken_off, uploads.run.upload_wait) == ([], None)
 
 
-def test_run_that_was_killed_does_not_wait_for_its_bucket(
+def test_run_that_was_killed_gives_up_what_its_bucket_does_not_take_soon(
     bucket: BucketServer, copies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)
+    monkeypatch.setattr(uploads_module, "_OF_KILLED_S", 0.1)  # others try for a minute
     bucket.fail = lambda method, path: AWAY
     uploads = of_run(bucket)
     line = save(uploads, copies)

@@ -136,11 +136,37 @@ def test_checkpoint_of_two_computers_is_there_when_the_files_of_both_are(
 
 
 def test_a_checkpoint_that_is_there_is_not_replaced_by_another(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    put(storage, tmp_path / "first", 0, 1, a="1", metadata__json='{"uuid": "one"}')
+    before = bucket.objects()
+    with pytest.raises(BucketProblem, match="one: another checkpoint is there"):
+        put(storage, tmp_path / "2", 0, 1, a="two", metadata__json='{"uuid": "one", "of": "2"}')
+    assert bucket.objects() == before
+
+
+def test_a_file_whose_name_no_object_can_have_is_named(
     storage: BucketStorage, tmp_path: Path
 ) -> None:
-    put(storage, tmp_path / "first", 0, 1, metadata__json='{"uuid": "one"}')
-    with pytest.raises(BucketProblem, match="one: another checkpoint is there"):
-        put(storage, tmp_path / "second", 0, 1, metadata__json='{"uuid": "one", "of": "another"}')
+    named = r"one: a bucket cannot have a file with the name 'a\\tb'"
+    with pytest.raises(BucketProblem, match=named):
+        put(storage, tmp_path / "draft", 0, 1, **{"a\tb": "1", "metadata__json": "{}"})
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "s3+https://ann:pa55@minio/b",
+        "s3://ann:pa55@b",
+        "s3+http://b",
+        "gs+https://minio/b",
+        "s3://b?pa55",
+    ],
+)
+def test_a_location_that_is_none_is_not_asked_and_its_password_not_shown(location: str) -> None:
+    with pytest.raises(BucketProblem, match="expected the ") as caught:
+        BucketStorage(location)
+    assert "pa55" not in str(caught.value)
 
 
 def test_files_that_are_there_are_not_put_again(

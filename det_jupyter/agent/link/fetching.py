@@ -20,7 +20,7 @@ import os
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -231,17 +231,17 @@ class RunFiles:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    async def keep_trimmed(self, runs: Collection[str]) -> None:
+    async def keep_trimmed(self, runs: Callable[[], Iterable[Run]]) -> None:
         """Remove what is unused every hour, until cancelled.
 
         Args:
-            runs: The agent's open runs (live). They may use blobs, or wait for uploads, so
-                whatever was used since the beginning of the oldest run is kept.
+            runs: Returns the open runs of this process. They may use blobs, or wait for uploads,
+                so whatever was used since the beginning of the oldest run is kept.
         """
         begun: dict[str, float] = {}  # by run: when it was not open yet
         looked_at = 0.0  # runs that are open by then belonged to an earlier agent process
         while True:
-            begun = {run: begun.get(run, looked_at) for run in runs}
+            begun = {run.id: begun.get(run.id, looked_at) for run in runs()}
             looked_at = time.time()
             oldest = min(begun.values(), default=looked_at)
             await asyncio.to_thread(self.remove_unused, min(oldest, looked_at - _KEPT_S))

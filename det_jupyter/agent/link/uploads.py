@@ -56,6 +56,7 @@ from det_jupyter.storage.buckets.storage import copies_dir
 logger = logging.getLogger(__name__)
 
 GIVE_UP_S = 60.0  # how long an upload is tried again
+_OF_KILLED_S = 3.0  # the same, if the run was killed: its slots are to be free soon
 _LEAST_FAILURES = 3  # before giving up: one attempt with a large checkpoint may take GIVE_UP_S
 _PAUSES_S = (0.2, 5.0)  # first and longest pause between two attempts
 _SHARES_POLL_S = 0.5
@@ -297,10 +298,10 @@ class Uploads:
                 num_failures += 1
                 if num_failures == 1:
                     failing_since = time.monotonic()
-                is_late = time.monotonic() - failing_since >= GIVE_UP_S
-                if isinstance(error, _SharesMissing) or (
-                    is_late and num_failures >= _LEAST_FAILURES
-                ):
+                is_killed = run is not None and run.is_killed
+                limit_s, least = (_OF_KILLED_S, 1) if is_killed else (GIVE_UP_S, _LEAST_FAILURES)
+                is_late = time.monotonic() - failing_since >= limit_s
+                if isinstance(error, _SharesMissing) or (is_late and num_failures >= least):
                     raise
                 logger.warning("%s is uploaded again: %s", what, error_text(error))
             await asyncio.sleep(next(pauses))

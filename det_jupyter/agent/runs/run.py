@@ -225,6 +225,8 @@ class Run:
         except (OSError, ValueError):  # user code may have removed the folder
             return False
         wait = self.upload_wait
+        if wait is not None and wait.writing == "uploads" and not self.is_alive:
+            wait = wait.model_copy(update={"is_over": True})
         if found is not None and found.writing == "uploads":
             wait = wait or RoomWait(writing="uploads", folder=self.plan.bucket, since=found.since)
             wait = wait.model_copy(update={"holds": True})

@@ -16,7 +16,7 @@ class RoomWait(Wire):
     """A trial waits for room on a disk, or for a bucket.
 
     Its ranks wait at a batch, or it holds no slots: then it is queued again when there is room.
-    While a checkpoint waits for its upload, training goes on, unless it `holds`.
+    While a checkpoint waits for its upload, training goes on, unless it `holds` or has ended.
     """
 
     # What could not be written.
@@ -24,6 +24,7 @@ class RoomWait(Wire):
     folder: PrintableText = ""  # on the full disk, "": unknown; or the location of the bucket
     reason: PrintableText = ""  # why an upload waits; "": others come before it
     holds: bool = False  # ranks wait for uploads
+    is_over: bool = False  # ranks have ended: only the slots wait for uploads
     agent_id: str = ""  # the agent, if the disk is on another computer than the master
     needs_bytes: Count = 0  # bytes that it has to write, about; 0: few
     since: Timestamp
@@ -41,6 +42,11 @@ class RoomWait(Wire):
         """
         if self.writing == "uploads":
             reason = self.reason or f"{self.folder} has not taken its last checkpoints yet"
+            if self.is_over:
+                return (
+                    f"keeps its slots until its last checkpoints are stored, as {reason}; killing "
+                    "it gives them up"
+                )
             if self.holds:
                 return f"waits, as {reason}, and goes on by itself"
             return f"keeps its last checkpoints, as {reason}; the training goes on"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _URL = re.compile(
-    r"(?P<kind>s3|gs|azure)(?:\+(?P<scheme>https?))?://(?P<rest>[^?#]+)", re.ASCII | re.DOTALL
+    r"(?P<kind>s3(?:\+(?P<scheme>https?))?|gs|azure)://(?P<rest>[^?#]+)", re.ASCII | re.DOTALL
 )
 
 
@@ -50,7 +50,7 @@ def parse_bucket_url(location: str) -> BucketUrl:
     """Return the parts of a location.
 
     Raises:
-        ValueError: It is none of a bucket.
+        ValueError: It is none of a bucket, or has a name or password, which no message contains.
 
     >>> parse_bucket_url("s3+http://minio:9000/models/team/a")
     BucketUrl(kind='s3', endpoint='http://minio:9000', bucket='models', prefix='team/a')
@@ -59,13 +59,14 @@ def parse_bucket_url(location: str) -> BucketUrl:
     """
     match = _URL.fullmatch(location)
     if match is None:
-        raise ValueError(f"{location!r} is not the location of a bucket")
-    kind, scheme, rest = match["kind"], match["scheme"], match["rest"].strip("/")
-    if kind == "azure" and scheme is None:
-        scheme = "https"
+        raise ValueError("expected the location of a bucket, such as s3://BUCKET/PREFIX")
+    kind, rest = match["kind"].partition("+")[0], match["rest"].strip("/")
+    scheme = "https" if kind == "azure" else match["scheme"]
     host, _, rest = rest.partition("/") if scheme else ("", "", rest)
     bucket, _, prefix = rest.partition("/")
+    if "@" in host + bucket:
+        raise ValueError("expected the location of a bucket without a name and password")
     if not bucket:
-        raise ValueError(f"{location!r} names no bucket")
+        raise ValueError("expected the name of a bucket in its location")
     endpoint = f"{scheme}://{host}" if scheme else ""
     return BucketUrl(kind=kind, endpoint=endpoint, bucket=bucket, prefix=prefix.strip("/"))  # type: ignore[arg-type]  # the pattern has these kinds only

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -47,6 +48,7 @@ _MOST_PARTS = 9_000  # of an object; S3 allows 10,000
 _READ_BYTES = 1 << 20
 _MOST_DELETED = 500  # objects of one request
 _MOST_NAMED = 5
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Objects:
@@ -64,11 +66,23 @@ class Objects:
         self._store = open_bucket(location)
 
     def put(self, folder: Path, share: int) -> None:
-        """Put the files of a share, and its list; files that are there already are left out."""
+        """Put the files of a share, and its list; files that are there already are left out.
+
+        Does nothing if the checkpoint is there, or another of its name: see `commit`.
+
+        Raises:
+            BucketProblem: An object cannot have the name of a file.
+        """
+        there = self._list()
+        if METADATA_FILE in there:
+            return
         sizes = sizes_in(folder)
+        for name in filter(_CONTROL.search, sizes):
+            raise BucketProblem(
+                f"{self._path}: a bucket cannot have a file with the name {name!r}", "other"
+            )
         with suppress(OSError):  # what an earlier process has left only takes room
             abort_uploads(self._location, f"{self._uuid}/", sizes)
-        there = self._list()
         files = _at_once(
             _FILES,
             lambda name: (name, self._put_file(folder, name, there.get(name))),

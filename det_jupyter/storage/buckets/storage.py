@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.host import paths
-from det_jupyter.errors import CheckpointError
+from det_jupyter.contract.values.bucket_urls import parse_bucket_url
+from det_jupyter.errors import BucketProblem, CheckpointError
 from det_jupyter.storage.buckets.process import transfers
 from det_jupyter.storage.contract import METADATA_FILE, is_name
 from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage, remove_tree
@@ -51,9 +52,16 @@ class BucketStorage:
 
     Args:
         location: As in bucket_urls.py.
+
+    Raises:
+        BucketProblem: It is no such location.
     """
 
     def __init__(self, location: str) -> None:
+        try:
+            parse_bucket_url(location)
+        except ValueError as error:
+            raise BucketProblem(f"checkpoint_storage: {error}", "other") from None
         self.location = location
         self._copies = copies_dir(paths.data_dir())
 

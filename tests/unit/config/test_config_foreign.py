@@ -251,7 +251,7 @@ def test_a_bucket_has_a_location_that_says_where_it_is(
         ({"type": "s3", "bucket": "b", "prefix": "a/../b", "access_key": "k", "secret_key": "s"},
          [f"access_key: got '********', {NO_KEYS}",
           "prefix: got 'a/../b', expected the beginning of names, such as team/models, without "
-          ".., ? and #", f"secret_key: got '********', {NO_KEYS}"]),
+          ".., //, ? and #", f"secret_key: got '********', {NO_KEYS}"]),
         ({"type": "s3", "bucket": "b", "endpoint_url": "minio:9000"},
          ["endpoint_url: got 'minio:9000', expected the address of a server, such as "
           "https://minio.example.org:9000"]),
@@ -260,7 +260,7 @@ def test_a_bucket_has_a_location_that_says_where_it_is(
           "the metadata of a cloud's computer"]),
         ({"type": "gcs", "prefix": "a/.."},
          ["prefix: got 'a/..', expected the beginning of names, such as team/models, without "
-          ".., ? and #", "bucket: missing (checkpoint_storage.type: gcs)"]),
+          ".., //, ? and #", "bucket: missing (checkpoint_storage.type: gcs)"]),
         ({"type": "azure", "container": "c", "connection_string": "x"},
          ["connection_string: got '********', expected none, as configurations are stored; give "
           "account_url, and set AZURE_STORAGE_ACCOUNT_KEY (or another variable of Azure's) where "
@@ -287,6 +287,30 @@ def test_storage_that_cannot_be_is_refused(storage: dict[str, Any], problems: li
     with pytest.raises(ConfigError) as caught:
         parse_config(minimal(checkpoint_storage=storage), default_seed=1)
     assert said(caught.value.problems) == [f"checkpoint_storage.{problem}" for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown"),
+    [
+        ("prefix", "a//b", "a//b"),
+        ("prefix", "./a", "./a"),
+        ("prefix", "a\tb", "a\tb"),
+        ("bucket", "..", ".."),
+        ("bucket", "s3://ann:pa55@b", "********"),
+        ("endpoint_url", "HTTPS://minio", "HTTPS://minio"),  # s3+HTTPS:// is no location
+        ("endpoint_url", "https://mi nio", "https://mi nio"),
+        ("endpoint_url", "https://ann:pa55@minio:9000", "https://minio:9000/********"),
+        ("endpoint_url", "https://minio?key=pa55", "https://minio/********"),
+    ],
+)
+def test_address_of_a_bucket_that_cannot_be_is_refused_and_shown_without_keys(
+    key: str, value: str, shown: str
+) -> None:
+    storage = {"type": "s3", "bucket": "b"} | {key: value}
+    with pytest.raises(ConfigError) as caught:
+        parse_config(minimal(checkpoint_storage=storage), default_seed=1)
+    ((problem),) = said(caught.value.problems)
+    assert problem.startswith(f"checkpoint_storage.{key}: got {shown!r}, expected ")
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,10 @@ def _reconcile(
             _send_later_orders(turn, trial, allocation, part)
         else:
             _end_part(turn, allocation, part)
-    elif is_alive and allocation.state is AllocationState.STOPPING:
-        send_stop(turn, trial, allocation, [part], at_once=allocation.asked_at is None)
+    elif allocation.state is AllocationState.STOPPING:
+        is_kill = allocation.asked_at is None
+        if is_alive or is_kill:  # ranks that have ended may wait for uploads, but not if killed
+            send_stop(turn, trial, allocation, [part], at_once=is_kill)
     elif is_alive:
         _send_later_orders(turn, trial, allocation, part)
 

@@ -132,14 +132,14 @@ def test_what_was_not_used_for_a_week_is_removed_unless_a_run_is_open(folder: Pa
     for path in (folder / "old", folder / ".fetched-old", blob, written, growing):
         os.utime(path, (1, 1))
 
-    async def trim(runs: list[str]) -> None:
-        task = asyncio.create_task(RunFiles(CREDENTIALS).keep_trimmed(runs))
+    async def trim(*runs: Any) -> None:
+        task = asyncio.create_task(RunFiles(CREDENTIALS).keep_trimmed(lambda: runs))
         await asyncio.sleep(0.1)
         task.cancel()
 
-    asyncio.run(trim(["1.1.1"]))
+    asyncio.run(trim(SimpleNamespace(id="1.1.1")))
     assert (folder / "old").exists()
-    asyncio.run(trim([]))
+    asyncio.run(trim())
     assert [path.name for path in folder.iterdir()] == ["new"]
     assert not blob.exists()
     assert (written.exists(), growing.exists()) == (False, True)
@@ -165,16 +165,16 @@ def test_an_agent_that_is_always_busy_removes_what_no_run_uses(
             await asyncio.sleep(0.001)
 
     async def play() -> None:
-        runs: list[str] = ["1.1.1"]
-        trimming = asyncio.create_task(RunFiles(CREDENTIALS).keep_trimmed(runs))
+        runs: list[Any] = [SimpleNamespace(id="1.1.1")]
+        trimming = asyncio.create_task(RunFiles(CREDENTIALS).keep_trimmed(lambda: runs))
         await two_rounds()
         for name, at in (("used", time.time() + 1), ("old", 1)):
             (folder / name).mkdir()
             os.utime(folder / name, (at, at))
-        runs[:] = ["1.1.1", "2.1.1"]
+        runs.append(SimpleNamespace(id="2.1.1"))
         await two_rounds()
         assert (folder / "old").exists()  # the older run may use it
-        runs[:] = ["2.1.1"]  # never none
+        del runs[0]  # never none
         await two_rounds()
         assert not (folder / "old").exists()
         trimming.cancel()

@@ -205,6 +205,15 @@ def test_uploads_that_wait_hold_up_only_the_ranks_that_wait_for_them(tmp_path: P
     run.note_upload_wait("s3://models", "s3://models does not answer")
     assert run.upload_wait is not None
     assert run.upload_wait.since == away.since
+    assert run.note_room(104.0)
+    run.note_exited(GangExited(allocation_id=ID, at=105.0, exit_codes={0: 0, 1: 0}))
+    assert run.note_room(106.0)
+    ended = wait_of(run)
+    assert ended is not None
+    assert ended.sentence == (
+        "keeps its slots until its last checkpoints are stored, as s3://models does not answer; "
+        "killing it gives them up"
+    )
 
 
 def test_a_run_whose_folder_the_user_has_removed_waits_for_nothing(tmp_path: Path) -> None:

@@ -137,6 +137,12 @@ def test_a_dead_run_is_not_asked_to_leave(world: World) -> None:
     assert world.tell(registered(slots=2, runs={"1.1.1": False})) == []
 
 
+def test_an_order_to_kill_is_repeated_as_a_dead_run_may_wait_for_uploads(world: World) -> None:
+    world.tell(*running(), Kill(experiment_id=1))
+    orders = world.tell(registered(slots=2, runs={"1.1.1": False}))
+    assert orders == [world.order(KillGang(allocation_id="1.1.1"))]
+
+
 def test_ranks_that_nobody_wants_any_more_are_killed(world: World) -> None:
     world.tell(*running(), Cancel(experiment_id=1), AgentLost(agent_id="box"))
     assert world.experiment().state is State.CANCELED
