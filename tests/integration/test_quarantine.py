@@ -34,6 +34,7 @@ from det_jupyter.contract.messages import (
     RunReport,
     State,
     changes,
+    models,
 )
 from det_jupyter.contract.run.journal import BatchTimings, CheckpointSaved, RankFailure, Record
 from det_jupyter.contract.values.lengths import parse_length
@@ -195,6 +196,13 @@ REQUESTS: list[events.Request] = [
         source="/runs",
         trials=[RUN],
     ),
+    changes.CreateModel(name="digits"),
+    models.EditModel(model="digits", notes="none"),
+    models.SetAlias(model="digits", alias="best", number=1),
+    models.RegisterVersion(model="digits", uuid="none"),
+    models.EditVersion(model="digits", number=1, notes="none"),
+    models.DeleteVersion(model="digits", number=1),
+    models.DeleteModel(model="digits"),
 ]
 SUBMITTED = "experiment_submitted"
 KILL = changes.Kill(experiment_id=A)

@@ -165,7 +165,7 @@ class Runner:
                     active.run.pass_orders(command)
             case KillGang():
                 if run := self._runs[agent_id].get(command.allocation_id):
-                    run.is_killed = True
+                    run.is_killed |= command.gives_up_uploads
                 if active := self._active.get(command.allocation_id):
                     active.kill()
             case CloseRun():

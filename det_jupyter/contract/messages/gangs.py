@@ -67,6 +67,7 @@ class KillGang(Wire):
 
     kind: Literal["kill_gang"] = "kill_gang"
     allocation_id: str
+    gives_up_uploads: bool = False  # a user has killed it: its slots must soon be free
 
 
 class CloseRun(Wire):

@@ -70,7 +70,8 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
             _reconcile(turn, trial, allocation, part, is_alive.get(allocation.id))
     for allocation_id, alive in is_alive.items():
         if alive and turn.state.find_allocation(allocation_id) is None:
-            turn.send(event.agent_id, KillGang(allocation_id=allocation_id))
+            kill = KillGang(allocation_id=allocation_id, gives_up_uploads=True)
+            turn.send(event.agent_id, kill)
 
 
 def _part_of(allocation: Allocation, agent_id: str) -> GangPart | None:

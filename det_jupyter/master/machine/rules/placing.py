@@ -254,7 +254,9 @@ def send_stop(
     The chief reads the signal for all ranks; each agent applies the deadline to its own ranks.
     """
     if at_once:
-        turn.send_to_parts(parts, KillGang(allocation_id=allocation.id))
+        is_killed = trial.state is State.STOPPING_KILLED
+        kill = KillGang(allocation_id=allocation.id, gives_up_uploads=is_killed)
+        turn.send_to_parts(parts, kill)
         return
     timeout_s = float(turn.state.experiment(trial.experiment_id).settings.preemption_timeout)
     signal = SignalGang(allocation_id=allocation.id, signal="preempt", timeout_s=timeout_s)

@@ -121,7 +121,7 @@ def test_a_start_on_slots_that_are_gone_is_placed_anew() -> None:
          SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)),
         (Cancel(experiment_id=1),
          SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)),
-        (Kill(experiment_id=1), KillGang(allocation_id="1.1.1")),
+        (Kill(experiment_id=1), KillGang(allocation_id="1.1.1", gives_up_uploads=True)),
         (Pause(experiment_id=1, at_once=True), KillGang(allocation_id="1.1.1")),
     ],
 )  # fmt: skip
@@ -140,7 +140,7 @@ def test_a_dead_run_is_not_asked_to_leave(world: World) -> None:
 def test_an_order_to_kill_is_repeated_as_a_dead_run_may_wait_for_uploads(world: World) -> None:
     world.tell(*running(), Kill(experiment_id=1))
     orders = world.tell(registered(slots=2, runs={"1.1.1": False}))
-    assert orders == [world.order(KillGang(allocation_id="1.1.1"))]
+    assert orders == [world.order(KillGang(allocation_id="1.1.1", gives_up_uploads=True))]
 
 
 def test_ranks_that_nobody_wants_any_more_are_killed(world: World) -> None:
@@ -148,8 +148,8 @@ def test_ranks_that_nobody_wants_any_more_are_killed(world: World) -> None:
     assert world.experiment().state is State.CANCELED
     commands = world.tell(registered(slots=2, runs={"1.1.1": True, "9.9.9": True, "8.8.8": False}))
     assert commands == [
-        world.order(KillGang(allocation_id="1.1.1")),
-        world.order(KillGang(allocation_id="9.9.9")),
+        world.order(KillGang(allocation_id="1.1.1", gives_up_uploads=True)),
+        world.order(KillGang(allocation_id="9.9.9", gives_up_uploads=True)),
     ]
 
 
@@ -200,7 +200,9 @@ def test_the_orders_of_two_agents_go_each_to_its_own() -> None:
     (second,) = world.tell(submitted(slots=1))
     assert [first.agent_id, second.agent_id] == ["a", "b"]  # type: ignore[union-attr]
     (kill,) = world.tell(Kill(experiment_id=2))
-    assert kill == world.order(KillGang(allocation_id="2.2.1"), agent_id="b")
+    assert kill == world.order(
+        KillGang(allocation_id="2.2.1", gives_up_uploads=True), agent_id="b"
+    )
 
 
 def test_nothing_starts_on_an_agent_that_does_not_listen_until_it_is_back() -> None:

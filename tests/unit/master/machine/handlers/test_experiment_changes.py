@@ -43,7 +43,8 @@ from tests.unit.master.machine_world import (
 )
 
 PREEMPT = SignalGang(allocation_id="1.1.1", signal="preempt", timeout_s=3600.0)
-KILL = KillGang(allocation_id="1.1.1")
+AT_ONCE = KillGang(allocation_id="1.1.1")
+KILL = KillGang(allocation_id="1.1.1", gives_up_uploads=True)
 CLOSE = CloseRun(allocation_id="1.1.1")
 
 
@@ -218,7 +219,7 @@ def test_a_running_trial_is_asked_to_leave_and_keeps_its_slots_until_it_has(worl
 def test_a_pause_at_once_kills_the_ranks_and_counts_no_restart(world: World) -> None:
     world.tell(registered(), submitted(), *running(), saved(20))
     commands = world.tell(Pause(experiment_id=1, at_once=True))
-    assert commands == [world.order(PREEMPT), world.order(KILL)]
+    assert commands == [world.order(PREEMPT), world.order(AT_ONCE)]
     assert world.experiment().state is State.PAUSING
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))
     assert (world.experiment().state, world.trial().state) == (State.PAUSED, State.PAUSED)
@@ -232,7 +233,7 @@ def test_a_pause_at_once_kills_the_ranks_and_counts_no_restart(world: World) -> 
 def test_ranks_that_do_not_leave_are_killed_by_a_second_pause_at_once(world: World) -> None:
     world.tell(registered(), submitted(), *running(), Pause(experiment_id=1))
     assert world.tell(Pause(experiment_id=1)) == []
-    assert world.tell(Pause(experiment_id=1, at_once=True)) == [world.order(KILL)]
+    assert world.tell(Pause(experiment_id=1, at_once=True)) == [world.order(AT_ONCE)]
     assert world.allocation().asked_at is None
     world.tell(exited(killed=True))
     assert world.experiment().state is State.PAUSED

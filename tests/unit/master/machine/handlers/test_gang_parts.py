@@ -193,7 +193,7 @@ def test_only_the_chief_gets_a_farther_target_again(world: World) -> None:
 
 def test_kill_goes_to_the_parts_that_have_not_exited(world: World) -> None:
     world.tell(*both_up(), exited(codes={2: 0, 3: 0}))
-    kill = KillGang(allocation_id=RUN)
+    kill = KillGang(allocation_id=RUN, gives_up_uploads=True)
     assert orders(world.tell(Kill(experiment_id=1))) == [("b", kill)]
     close = CloseRun(allocation_id=RUN)
     assert orders(world.tell(exited(codes={0: -9, 1: -9}, killed=True)))[:2] == [

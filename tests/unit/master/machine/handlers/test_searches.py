@@ -463,7 +463,9 @@ def test_a_canceled_search_is_not_asked_any_more(world: World) -> None:
 
 
 def test_one_killed_trial_is_told_to_the_search_which_goes_on(world: World) -> None:
-    assert world.tell(KillTrial(trial_id=1)) == [world.order(KillGang(allocation_id="1.1.1"))]
+    assert world.tell(KillTrial(trial_id=1)) == [
+        world.order(KillGang(allocation_id="1.1.1", gives_up_uploads=True))
+    ]
     world.tell(exited(codes={0: -9}, killed=True))
     assert seen_states(world) == [State.CANCELED, State.ACTIVE]
     assert seen(world) == ["0 canceled"]
@@ -478,8 +480,8 @@ def test_a_closing_trial_can_still_be_killed(
     answers["0 reported 2.0 at None"] = [Close(0)]
     world.tell(validated(10, 2.0))
     assert world.tell(Kill(experiment_id=1)) == [
-        world.order(KillGang(allocation_id="1.1.1")),
-        world.order(KillGang(allocation_id="1.2.1")),
+        world.order(KillGang(allocation_id="1.1.1", gives_up_uploads=True)),
+        world.order(KillGang(allocation_id="1.2.1", gives_up_uploads=True)),
     ]
     world.tell(exited(codes={0: -9}, killed=True))
     world.tell(exited("1.2.1", codes={0: -9}, killed=True))
@@ -542,8 +544,8 @@ def test_a_sampler_that_fails_ends_the_experiment_with_its_error(world: World) -
 def test_what_a_failed_sampler_leaves_running_can_be_killed(world: World) -> None:
     world.tell(HparamsSampled(experiment_id=1, index=2, error="ValueError: no such thing"))
     assert world.tell(Kill(experiment_id=1)) == [
-        world.order(KillGang(allocation_id="1.1.1")),
-        world.order(KillGang(allocation_id="1.2.1")),
+        world.order(KillGang(allocation_id="1.1.1", gives_up_uploads=True)),
+        world.order(KillGang(allocation_id="1.2.1", gives_up_uploads=True)),
     ]
     world.tell(exited(codes={0: -9}, killed=True), exited("1.2.1", codes={0: -9}, killed=True))
     assert world.experiment().state is State.ERROR
