@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -338,6 +339,25 @@ def test_frames_of_threads_are_read_where_nothing_is_collected_meanwhile() -> No
         if re.search(r"sys\._current_(?:frames|exceptions)\(", path.read_text())
     }
     assert readers == {"contract/host/own_threads.py"}
+
+
+def test_each_broad_except_gives_its_reason() -> None:
+    """On its line or on the line above: what may be raised, or why nothing may pass."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in modules()
+        for above, (number, line) in pairwise(_numbered(path))
+        if _BROAD.search(line)
+        if "  # " not in line and not above[1].lstrip().startswith("# ")
+    ]
+    assert not wrong, "name the classes that can come, or write the reason"
+
+
+_BROAD = re.compile(r"\bexcept\*?:|\b(?:except|suppress)\b.*\b(?:Base)?Exception\b")
+
+
+def _numbered(path: Path) -> list[tuple[int, str]]:
+    return list(enumerate(path.read_text(encoding="utf-8").splitlines(), 1))
 
 
 def test_nothing_waits_by_what_loses_a_cancellation() -> None:

@@ -180,7 +180,7 @@ class CheckpointContext(ContextPart):
             with self.timed():
                 draft.write(lambda path: copy_files(source, path, found), needs_bytes)
                 draft.commit()
-        except BaseException:
+        except BaseException:  # an interrupt too: no draft may be left
             draft.discard()
             raise
         return draft.uuid

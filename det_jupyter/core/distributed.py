@@ -147,7 +147,7 @@ class DistributedContext:
                 self._neighbours = connect(
                     local, info.on_this_computer(), join_s=join_s, wait_s=wait_s, ranks=ranks
                 )
-        except BaseException:
+        except BaseException:  # an interrupt too: the other ranks would wait
             everyone.close()
             raise
 

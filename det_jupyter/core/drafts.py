@@ -125,8 +125,7 @@ class CheckpointDraft:
                 metadata=self._metadata,
             )
             self._sink.write(record)
-        except Exception:
-            # Without a record the master would never delete the checkpoint.
+        except Exception:  # without a record the master would never delete the checkpoint
             with suppress(OSError, CheckpointError):  # report the first failure
                 self._storage.delete(self.uuid)
             if share is not None:
@@ -148,7 +147,7 @@ class CheckpointDraft:
         try:
             yield self.open_when_room(needs_bytes)
             self.commit()
-        except BaseException:
+        except BaseException:  # an interrupt too: no draft may be left
             self.discard()
             raise
 

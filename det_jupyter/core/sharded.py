@@ -304,7 +304,7 @@ class ShardedCheckpoint:
     def _discarding_on_error(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:
+        except BaseException:  # an interrupt too: no file may be left
             if self._draft is not None:
                 self._draft.discard()
             if self._share is not None:

@@ -137,7 +137,7 @@ def local_chief_first(distributed: DistributedContext) -> Iterator[None]:
         try:
             yield
             failure = None
-        except BaseException as error:
+        except BaseException as error:  # an exit too: the other ranks raise it
             failure = f"raised {error_text(error)}"
             raise
         finally:

@@ -163,7 +163,7 @@ class _Saved:
         whole = _join_parts(file) if file.is_dir() else file
         try:
             return class_.load_from_checkpoint(whole, **{"map_location": "cpu", **options})
-        except Exception as error:
+        except Exception as error:  # the library and the user's class may raise anything
             if class_.configure_model is LightningModule.configure_model:
                 raise
             more = f", with {_RUN_PICKLES}" if self.runs_pickles else ""
@@ -186,7 +186,7 @@ class _Saved:
         try:
             with keras.device(str(device)) if device is not None else nullcontext():
                 return keras.saving.load_model(file, **options)
-        except Exception as error:
+        except Exception as error:  # the library and the user's classes may raise anything
             if not (unknown := names.keys() - custom.keys()):
                 raise
             raise CheckpointError(

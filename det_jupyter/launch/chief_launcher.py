@@ -70,7 +70,7 @@ def run_on_chief(name: str, job: Job, argv: tuple[str, ...], variables: dict[str
     try:
         env = {**_session_variables(), **variables}
         code = exit_code(run_workers([Worker(rank=None, argv=argv, env=env)], name))
-    except BaseException:
+    except BaseException:  # an interrupt too: the other computers would wait
         _write_exit_code(job, 1)
         raise
     _write_exit_code(job, code)

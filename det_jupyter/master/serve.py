@@ -105,7 +105,7 @@ def _open_service(engine: Engine) -> Service:
         # Stored agents count as away until they register with this master.
         for agent_id in list(service.machine.state.agents):
             service.take(AgentAway(agent_id=agent_id))
-    except Exception as error:
+    except Exception as error:  # a damaged file may raise anything; the master exits
         engine.dismiss()
         logger.exception("the database cannot be used")
         if isinstance(error, DetError):  # the message has the reason, such as another version

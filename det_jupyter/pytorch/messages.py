@@ -84,7 +84,7 @@ def without_own_frames() -> Iterator[None]:
     """Remove our frames from the traceback of an error in the block."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # the user's code may raise anything
         if error.__traceback__ is not None:
             _unlink(error.__traceback__)
         raise

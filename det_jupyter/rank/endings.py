@@ -148,5 +148,5 @@ def finish_failed(error: BaseException, code: int) -> None:
     with suppress(BaseException):  # the failure is reported already
         if sys.excepthook is not sys.__excepthook__ and not isinstance(error, ExitedWith):
             sys.excepthook(type(error), error, error.__traceback__)
-    with suppress(BaseException):
+    with suppress(BaseException):  # as above
         atexit._run_exitfuncs()

@@ -230,7 +230,7 @@ class ForkServer:
             self._connection.close()
             prepare_process(spec, self._pid)
             self._run_rank(spec)
-        except BaseException:
+        except BaseException:  # no exception may leave the forked process
             with suppress(BaseException):  # the disk is full, or user code has closed the stream
                 traceback.print_exc()
         finally:

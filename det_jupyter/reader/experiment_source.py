@@ -132,7 +132,7 @@ class FollowedExperiment:
         try:
             with self._replica.viewing() as views:
                 return self._view_of(views)
-        except BaseException:
+        except BaseException:  # an interrupt too: the set of changes is lost
             self._have_all_made()
             raise
 

@@ -29,8 +29,8 @@ class Listeners(Generic[P]):
             if len(self._all) == 1:
                 try:
                     self._stop = self._start()
-                except BaseException:
-                    self._all = []  # so that the next callback starts the source
+                except BaseException:  # an interrupt too: the next callback starts the source
+                    self._all = []
                     raise
 
         def remove() -> None:
@@ -56,7 +56,7 @@ class Listeners(Generic[P]):
         for listener in self._all:
             try:
                 listener(*args, **kwargs)
-            except Exception as error:
+            except Exception as error:  # the first one is raised after the last callback
                 errors.append(error)
         if errors:
             raise errors[0]

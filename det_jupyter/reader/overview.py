@@ -48,8 +48,8 @@ class Overview:
     def _on_news(self, news: News) -> None:
         try:
             self._take(news)
-        except BaseException:
-            self.is_ready = False  # all rows are made at the next news
+        except BaseException:  # an interrupt too: all rows are made at the next news
+            self.is_ready = False
             raise
 
     def _take(self, news: News) -> None:

@@ -158,7 +158,7 @@ class Replica:
             return False
         try:
             self.listeners.notify(news)
-        except Exception:
+        except Exception:  # the thread's boundary: the next news may succeed
             logger.exception("what follows the master's state could not be updated")
         return True
 
@@ -194,7 +194,7 @@ class Replica:
         with self._lock:
             try:
                 self._advance()
-            except Exception as error:
+            except Exception as error:  # whatever it is, the state is read anew
                 self._forget()
                 self._committed.set()
                 raise MasterUnreachable(

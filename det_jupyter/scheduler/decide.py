@@ -78,7 +78,7 @@ def decide(snapshot: Snapshot, now: float) -> Decisions:
             taken.run()
         except MemoryError:
             raise
-        except Exception as error:
+        except Exception as error:  # of a mistake in it; the caller attributes it to a request
             raise PassFailed(taken.looking_at) from error
         decided = Decisions(
             tuple(taken.starts), tuple(taken.preemptions), tuple(taken.promises.values())

@@ -311,7 +311,7 @@ def _try_lock(path: Path) -> _OpenFolder | None:
         return None
     try:
         folder.lock()
-    except BaseException as error:
+    except BaseException as error:  # an interrupt too: the folder is closed
         folder.close()
         if isinstance(error, BlockingIOError):
             return None

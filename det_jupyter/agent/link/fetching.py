@@ -204,7 +204,7 @@ class RunFiles:
             wanted = json.loads(request.read_bytes())
             fetch = self._buckets.fetch_wanted if run.plan.bucket else self._fetch_wanted
             await fetch(run, str(wanted["uuid"]), is_saved=bool(wanted["is_saved"]))
-        except Exception as error:
+        except Exception as error:  # of the request, the network or a disk: the rank raises it
             problem = _reason(error)
         logger.info("allocation=%s has requested a checkpoint: %s", run.id, problem or "fetched")
         with suppress(OSError):  # the run has ended, and its folder was removed

@@ -209,7 +209,7 @@ class Uploads:
 
         try:
             path = await self._try(f"checkpoint {uuid}", send, to, run)
-        except Exception as error:
+        except Exception as error:  # the error of the last attempt
             self._give_up(run, uuid, error)
         else:
             if path:
@@ -239,7 +239,7 @@ class Uploads:
             if record.share == 0:
                 self._give_up(run, uuid, error)
             path = None  # another agent's share is missing: the chief reports that
-        except Exception as error:
+        except Exception as error:  # the error of the last attempt
             self._give_up(run, uuid, error)
             path = None
         self._stored[uuid] = path or str(_folder_of(run) / uuid)
@@ -257,7 +257,7 @@ class Uploads:
         try:
             stored = await self._try(path, lambda: to.send_trace(Path(path)), to)
             self._stored[path] = stored or path
-        except Exception as error:
+        except Exception as error:  # the error of the last attempt
             logger.error("%s is not uploaded: %s", path, error_text(error))
             self._trace_errors[path] = (
                 f"it could not be uploaded from agent {self._agent_id}: {_reason(error)}"

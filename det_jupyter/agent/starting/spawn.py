@@ -58,7 +58,7 @@ class Spawner:
             for spec in specs:
                 process = _spawn(spec, argv)
                 started.append(_Spawned(rank=spec.place.rank, process=process, exits=exits))
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: no rank may be left
             for spawned in started:
                 kill_group(spawned.process.pid)
                 spawned.process.wait()

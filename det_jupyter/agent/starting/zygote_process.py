@@ -63,7 +63,7 @@ def start_zygote(python: str, *, lifeline_fd: int, target: str) -> ZygoteProcess
                 preexec_fn=child_setup(),
                 cwd=paths.data_dir(),
             )
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: the socket is closed
             ours.close()
             if not isinstance(error, OSError) or error.errno not in _NO_INTERPRETER:
                 raise

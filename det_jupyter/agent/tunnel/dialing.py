@@ -128,7 +128,7 @@ class Dialer:
             writer.write(line)
             if await reader.readline() == ACCEPTED:
                 return reader, writer
-        except BaseException:
+        except BaseException:  # a cancellation too
             writer.close()
             raise
         writer.close()

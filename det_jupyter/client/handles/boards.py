@@ -104,7 +104,7 @@ def start_board(
     save(board)
     try:
         _await_serving(process, board)
-    except BaseException:
+    except BaseException:  # an interrupt too: no process may be left
         process.poll()  # reaps it: else `end` would wait for a zombie
         board.end()
         raise

@@ -18,7 +18,7 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
         async with asyncio.TaskGroup() as group:
             for coroutine in coroutines:
                 group.create_task(coroutine)
-    except* Exception as errors:
+    except* Exception as errors:  # the first one leaves its group
         raise errors.exceptions[0] from None
 
 
@@ -36,7 +36,7 @@ async def in_thread(function: Callable[[], Result]) -> Result:
             return  # its caller was cancelled before this thread ran
         try:
             outcome.set_result(function())
-        except BaseException as error:
+        except BaseException as error:  # raised where the result is awaited
             outcome.set_exception(error)
 
     threading.Thread(target=work, name="may hang", daemon=True).start()

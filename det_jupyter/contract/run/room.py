@@ -118,7 +118,7 @@ class RoomGate:
         while True:
             try:
                 return write()
-            except Exception as error:
+            except Exception as error:  # torch reports a full disk by errors of its own
                 if not is_no_room(error) or not os.path.isabs(folder):
                     raise
                 undo()

@@ -162,7 +162,7 @@ def _listen(meeting: Meeting, info: RankInfo) -> socket.socket:
         if meeting.alias is not None and isinstance(meeting.address, Path):
             meeting.alias.unlink(missing_ok=True)  # left by a chief that was killed
             meeting.alias.symlink_to(meeting.address.name)
-    except BaseException:
+    except BaseException:  # an interrupt too: the socket is closed
         listener.close()
         raise
     return listener
@@ -195,7 +195,7 @@ def _connect_to_chief(
             sock = _open_connection(meeting)
             try:
                 return introduce(sock, info, meeting, deadline)
-            except BaseException:
+            except BaseException:  # an interrupt too: the socket is closed
                 sock.close()
                 raise
         now = time.monotonic()
@@ -221,7 +221,7 @@ def _open_connection(meeting: Meeting) -> socket.socket:
         sock.settimeout(5)
         with _shortened(meeting.address) as address:
             sock.connect(address)
-    except BaseException:
+    except BaseException:  # an interrupt too: the socket is closed
         sock.close()
         raise
     return sock

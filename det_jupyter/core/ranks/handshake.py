@@ -202,7 +202,7 @@ class ChiefHandshake:
             while len(self._members()) < self._info.size - 1:
                 self._wait()
             return self._admit()
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: the other ranks would wait
             self._refuse_all(error)
             raise
         finally:

@@ -149,7 +149,7 @@ class StarExchange:
             if self._check is not None:
                 self._check()
             yield
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: the other ranks would wait
             self._fail(error)
             raise
 

@@ -176,7 +176,7 @@ class Timings:
         try:
             with context.profiler.driven(mark=mark), self.timing_context(context):
                 yield
-        except BaseException:
+        except BaseException:  # an interrupt too: records are written first
             with suppress(Exception):  # the block's exception is the one to raise
                 self.journal(sink)
                 self.write_pending(sink)

@@ -116,7 +116,7 @@ def connect(config: ClusterConfig, namespace: str, give_up: Callable[[str], None
                 log_to_driver=False,
                 configure_logging=False,
             )
-        except Exception as error:
+        except Exception as error:  # Ray raises errors of many kinds
             raise DetError(
                 f"{config.address}: Ray cannot connect ({error_line(error)}); {needed}"
             ) from None
@@ -203,7 +203,7 @@ def _read_versions(ray: Any, config: ClusterConfig) -> dict[str, str]:
                 f"{config.address}: the cluster needs a token; leave --without-token out"
             ) from None
         raise DetError(_token_problem(config, "refuses the token")) from None
-    except Exception as error:
+    except Exception as error:  # Ray raises errors of many kinds
         raise DetError(f"{_no_head(config)} ({error_line(error)})") from None
     return dict(json.loads(found)) if found else {}
 

@@ -110,7 +110,7 @@ class _Collected:
         """Add a JSON-like value, redacted item by item so that the file can still be parsed."""
         try:
             self.files[name] = dump(self.redactor.document(make()))
-        except Exception as error:
+        except Exception as error:  # as in `add`
             self.problems.append(f"{name}: {error_text(error)}")
 
     def write(self, path: Path, folder: str) -> int:

@@ -131,7 +131,7 @@ class Clusters:
                 self._service.apply(SetPools(pools=changed))
             stored = read_pools()
             self._store([*stored.clusters, config] if stored else [config])
-        except BaseException:
+        except BaseException:  # a cancellation too: the cluster is removed again
             if pools is not None:  # so that no empty pool is left
                 self._service.apply(SetPools(pools=pools))
             await self._drop(cluster)

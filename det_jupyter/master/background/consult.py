@@ -57,7 +57,7 @@ async def _answer(
             answer.is_pruned = await asyncio.to_thread(samplers.judge, *args)
         else:
             answer.hparams = await asyncio.to_thread(samplers.sample, *args)
-    except Exception as error:
+    except Exception as error:  # a sampler of the user may raise anything
         logger.exception("experiment=%d: Optuna failed", experiment.id)
         answer.error = error_text(error)
     return answer

@@ -92,7 +92,7 @@ class ReaderStarter:
             except OSError:
                 self._replace(log)
                 socket.send_fds(self._connection, *request)
-        except BaseException:
+        except BaseException:  # an interrupt too: the socket is closed
             ours.close()
             raise
         finally:
@@ -171,7 +171,7 @@ def _become(run: Callable[[], None]) -> NoReturn:
     try:
         run()
         status = 0
-    except BaseException:
+    except BaseException:  # no exception may leave the forked process
         with suppress(BaseException):  # the disk is full
             traceback.print_exc()
     finally:

@@ -132,7 +132,7 @@ class Outbox(Generic[Place]):
     async def _send(self, place: Place) -> None:
         try:
             await self._channel.send(place)
-        except Exception as error:
+        except Exception as error:  # a full disk, for example; it is tried again
             if is_no_room(error):
                 self._service.reserve.give_back()
             logger.exception("it could not be sent, or that could not be stored")

@@ -175,7 +175,7 @@ class Machine:
             _run_scheduler(turn)
         except HandlerFailed:
             raise
-        except Exception as error:
+        except Exception as error:  # a handler with a mistake may raise anything
             has_changed = turn.changes != Changes() or turn.commands
             if isinstance(error, DetError) and not has_changed:
                 self.state.seq -= 1

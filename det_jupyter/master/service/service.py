@@ -134,7 +134,7 @@ class Service:
             for experiment in self.machine.state.unfinished_experiments():
                 try:
                     self.machine.searches.of(experiment)
-                except Exception as error:
+                except Exception as error:  # data of another version may raise anything
                     transaction.set_aside(
                         f"its stored configuration or search ({error_line(error)})",
                         content=experiment.model_dump_json(),
@@ -180,7 +180,7 @@ class Service:
 
             try:
                 self._with_reserve(handle)
-            except Exception:
+            except Exception:  # a full disk, for example; it is tried again
                 logger.exception("facts could not be stored")
 
     def announce(self, kind: Mark, experiment_id: int = 0) -> None:
@@ -215,7 +215,7 @@ class Service:
             with self.store.transaction():
                 yield transaction
                 transaction.mark_moved()
-        except BaseException:
+        except BaseException:  # an interrupt too: nothing was committed
             if transaction.is_machine_ahead:
                 self.machine.take_over(restore_machine(self.store))
             raise
@@ -420,7 +420,7 @@ class Service:
             return Offsets(offsets={})
         try:
             return self._store_reports(agent_id, reports, is_careful=False)
-        except Exception as error:
+        except Exception as error:  # a report with an error must not fail the others
             if is_no_room(error) and self.reserve.give_back():
                 return self._store_reports(agent_id, reports, is_careful=False)
             if is_system_error(error):

@@ -177,7 +177,7 @@ class Saver:
             path = write.result()
             self.parts.callbacks.on_checkpoint_write_end(path)
             write.draft.commit()
-        except BaseException:
+        except BaseException:  # an interrupt too: no draft may be left
             write.draft.discard()
             raise
         finally:

@@ -132,7 +132,7 @@ class DataLoaderStream:
                     loaded.append((pin(batch) if data_loader.pin_memory else batch, share))
                 step += 1
                 yield from loaded
-        except Exception as error:
+        except Exception as error:  # the user's data set may raise anything
             self._add_note(error, step)
             raise
 
@@ -198,7 +198,7 @@ class DataLoaderStream:
         try:
             for step, loaded in enumerate(batches, self._skip + 1):  # noqa: B007  # for the error
                 yield loaded
-        except Exception as error:
+        except Exception as error:  # the user's data set may raise anything
             self._add_note(error, step)
             raise
 

@@ -72,7 +72,7 @@ def batches_of(iterator: Any, rank: int) -> Iterator[Any]:
     """
     try:
         yield from iterator
-    except Exception as error:
+    except Exception as error:  # the user's data set may raise anything
         if is_lost_worker(error) and (lost := _lost_worker(iterator, rank)):
             raise lost from error
         raise

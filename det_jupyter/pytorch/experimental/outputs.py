@@ -115,7 +115,7 @@ class Workspace:
             if self.reducers.is_dir():
                 self.reducers.rename(path / REDUCERS)
             draft.commit()
-        except BaseException:
+        except BaseException:  # an interrupt too: no draft may be left
             draft.discard()
             raise
         self._stretches = stretches

@@ -102,7 +102,7 @@ class WrappedReducer:
             yield
         except InvalidHP:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's reducer may raise anything
             if isinstance(self.reducer, FunctionReducer):
                 method = "the function"
             when = f" ({phase})" if phase else ""

@@ -157,7 +157,7 @@ class Events:
         """If the block raises, journal the metrics of the batches since the last flush."""
         try:
             yield
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # the user's code may also exit
             try:
                 self.reporter.report_last(self.schedule.end, error)
             except Exception as unreadable:  # a failed device, for example

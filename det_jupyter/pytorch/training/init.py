@@ -161,7 +161,7 @@ def naming_lost_peers(context: core.Context | None) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # torch reports a lost peer by errors of several types
         is_script = context is not None and context.info is None
         if not is_script or isinstance(error, PeerFailed) or not is_lost_peer(error):
             raise

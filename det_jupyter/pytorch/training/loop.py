@@ -259,7 +259,7 @@ class Loop:
             else:  # a stand-in, without weight: this rank takes part in the exchange
                 with context.reducers.ignored():
                     returned = self._trial_batch(batch, self._epoch, index)
-        except Exception as error:
+        except Exception as error:  # the user's code may raise anything
             explain_sharding_error(error)
             rank = f"rank {self._distributed.rank} of {self._distributed.size}"
             error.add_note(f"This was in train_batch, batch {index}, on {rank}.")

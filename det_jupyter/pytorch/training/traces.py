@@ -211,7 +211,7 @@ class Tracer:
             action()
         except Exception as error:  # of torch's profiler, or of the disk
             logger.warning("profile %d: %s", self.order.id, error_text(error))
-            with suppress(Exception):
+            with suppress(Exception):  # the first error is reported
                 self._stop()
             self._fail(str(error) if isinstance(error, ValueError) else error_text(error))
 

@@ -77,7 +77,7 @@ class Callbacks:
         """
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # an exit too: the hooks run in any case
             failures = self._run_all("on_exception", error)
             for failure in failures + self._run_all("on_trial_shutdown"):
                 error.add_note(f"and then {_describe(failure)}")
@@ -205,7 +205,7 @@ def _check_callbacks(callbacks: Any) -> None:
 def _call(name: str, hook: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     try:
         call(*args, **kwargs)
-    except BaseException as error:
+    except BaseException as error:  # an exit too: a hook may raise anything
         error.add_note(f"raised in {hook} of the callback {name!r}")
         raise
 

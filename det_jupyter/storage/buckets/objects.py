@@ -318,7 +318,7 @@ class _Summed:
         """Raise the error with which the file could not be read, of which obstore has the text."""
         try:
             yield
-        except Exception:
+        except Exception:  # obstore raises errors of its own
             if self._error is not None:
                 raise self._error from None
             raise

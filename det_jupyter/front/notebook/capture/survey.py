@@ -90,7 +90,7 @@ def _survey_name(survey: Survey, name: str, value: Any) -> None:
         survey.failures[name] = error
         # The parts after the failure were not pickled: pickle them one by one.
         for _, part in islice(parts_of(value), _MAX_PARTS):
-            with suppress(Exception):
+            with suppress(Exception):  # as above
                 _SurveyPickler(survey, name).dump(part)
 
 

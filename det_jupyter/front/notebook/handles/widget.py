@@ -210,7 +210,7 @@ class LiveWidget(PageWidget):
             self._on_command(command)
         except DetError as error:
             return str(error)
-        except Exception as error:
+        except Exception as error:  # the boundary to the browser, which shows it
             logger.exception("command %s", command)
             return error_text(error)
         return ""

@@ -48,7 +48,7 @@ def attribute_errors_to(experiment_id: int) -> Iterator[None]:
         yield
     except HandlerFailed:
         raise
-    except Exception as error:
+    except Exception as error:  # a handler with a mistake may raise anything
         raise HandlerFailed(error_line(error), experiment_id) from error
 
 

@@ -128,7 +128,7 @@ class _Replay:
         try:
             event = parse_event(text)
             self._handle(seq, at, event)
-        except Exception as error:
+        except Exception as error:  # an old or damaged event may raise anything
             if is_system_error(error):
                 raise
             logger.exception("event %d cannot be handled any more: %.500s", seq, text)
@@ -159,7 +159,7 @@ class _Replay:
             try:
                 self._handle(failed.seq, failed.at, failed.replacement)
                 break
-            except Exception:
+            except Exception:  # a handler with a mistake may raise anything
                 logger.exception("experiment=%s cannot be told of it", failed.experiment_id)
                 self._rebuild()
                 failed.experiment_id = None

@@ -129,7 +129,7 @@ class Transaction:
                     self.handle(event)
             except DetError:
                 raise
-            except Exception as error:
+            except Exception as error:  # a handler with a mistake may raise anything
                 if self._fails_transaction(error):
                     raise
                 culprit = error.experiment_id if isinstance(error, HandlerFailed) else None
@@ -177,7 +177,7 @@ class Transaction:
         try:
             with self.undoable():
                 self.handle(news)
-        except Exception as failed:
+        except Exception as failed:  # a handler with a mistake may raise anything
             if self._fails_transaction(failed):
                 raise
             logger.exception("experiment=%d: cannot be told of it", experiment_id)
@@ -190,7 +190,7 @@ class Transaction:
         try:
             with self.undoable():
                 yield
-        except Exception as error:
+        except Exception as error:  # a handler with a mistake may raise anything
             if self._fails_transaction(error):
                 raise
             self.set_aside(
@@ -216,7 +216,7 @@ class Transaction:
         try:
             with self.store.savepoint():
                 yield
-        except BaseException as error:
+        except BaseException as error:  # an interrupt too: its effects are undone
             del self.commands[num_commands:]
             self.progress.clear_cache()
             if self.machine.state.seq != seq and not is_system_error(error):

@@ -109,7 +109,7 @@ def _logging_errors(run: _Run) -> Iterator[None]:
     """Log an exception, after which the run gets no further verdicts."""
     try:
         yield
-    except Exception:
+    except Exception:  # a mistake in verdicts must not fail a report
         logger.exception("trial=%d cannot be judged", run.trial_id)
         run.has_failed = True
 

@@ -208,7 +208,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     db.text_factory = as_text
     try:
         _prepare(db, path)
-    except BaseException:
+    except BaseException:  # an interrupt too: the file is closed
         db.close()
         raise
     return db
@@ -262,7 +262,7 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
     try:
         yield
         db.execute("COMMIT")
-    except BaseException:
+    except BaseException:  # an interrupt too: half of it must not be stored
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
@@ -274,7 +274,7 @@ def savepoint(db: sqlite3.Connection) -> Iterator[None]:
     db.execute("SAVEPOINT part")
     try:
         yield
-    except BaseException:
+    except BaseException:  # an interrupt too: half of it must not be stored
         if db.in_transaction:  # a full disk may have ended the transaction
             db.execute("ROLLBACK TO part")
             db.execute("RELEASE part")
