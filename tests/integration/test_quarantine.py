@@ -196,7 +196,7 @@ REQUESTS: list[events.Request] = [
         source="/runs",
         trials=[RUN],
     ),
-    changes.CreateModel(name="digits"),
+    models.CreateModel(name="digits"),
     models.EditModel(model="digits", notes="none"),
     models.SetAlias(model="digits", alias="best", number=1),
     models.RegisterVersion(model="digits", uuid="none"),
