@@ -66,8 +66,8 @@ class Session:
         locate: Returns address and token of the present master; called when the former one does
             not answer. None: requests then fail.
         transport: For tests: an httpx transport instead of the network.
-        is_users: Whether requests are made for a user: without such, a master ends after some
-            hours.
+        is_background: Whether no user waits for the requests: with no others, a master ends after
+            some hours.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Session:
         *,
         locate: Callable[[], MasterInfo] | None = None,
         transport: httpx.BaseTransport | None = None,
-        is_users: bool = True,
+        is_background: bool = False,
     ) -> None:
-        self._headers = {} if is_users else {BACKGROUND: "1"}
+        self._headers = {BACKGROUND: "1"} if is_background else {}
         self._locate = locate
         self._transport = transport
         self._lock = threading.Lock()

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 
 
 class FakeEngine:
@@ -33,7 +33,7 @@ class FakeEngine:
                     killed.wait()  # the signal may have arrived after `_running` polled
                 started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
                 self._own[name] = started
-                running[name] = Process.of(started.pid)
+                running[name] = ProcessIdentity.of(started.pid)
                 missing.append(name)
         known = {name: asdict(process) for name, process in running.items()}
         self._file.write_text(json.dumps(known))
@@ -43,7 +43,7 @@ class FakeEngine:
         """Return whether any process is alive."""
         return bool(self._running())
 
-    def why_silent(self, agent_id: str, process: Process) -> str | None:
+    def why_silent(self, agent_id: str, process: ProcessIdentity) -> str | None:
         """Return a message if the process of that name is stopped; else None."""
         if agent_id not in self._running():
             return None
@@ -62,13 +62,13 @@ class FakeEngine:
             (ended if process.end(patience_s) else left).append(f"agent {name}")
         return ended, left
 
-    def _running(self) -> dict[str, Process]:
+    def _running(self) -> dict[str, ProcessIdentity]:
         for process in self._own.values():
             process.poll()  # reaps it
         if not self._file.exists():
             return {}
         known = json.loads(self._file.read_text())
-        found = {name: Process(**identity) for name, identity in known.items()}
+        found = {name: ProcessIdentity(**identity) for name, identity in known.items()}
         alive = {name: process for name, process in found.items() if process.is_alive}
         for name, process in self._own.items():
             if name in found and name not in alive:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from det_jupyter.scheduler.board import Board
+from det_jupyter.scheduler.board import SlotBoard
 from det_jupyter.scheduler.decide import decide
 from det_jupyter.scheduler.model import (
     AgentSlots,
@@ -104,7 +104,7 @@ class Pool:
         return [gang for gang in gangs if any(part.agent_id == agent_id for part in gang.parts)]
 
     def free(self, agent_id: str) -> tuple[int, ...]:
-        seats = Board(self.snapshot()).seats
+        seats = SlotBoard(self.snapshot()).seats
         return seats[agent_id].free if agent_id in seats else ()
 
     def held(self, group_id: int) -> int:

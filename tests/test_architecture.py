@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -339,6 +340,26 @@ def test_frames_of_threads_are_read_where_nothing_is_collected_meanwhile() -> No
         if re.search(r"sys\._current_(?:frames|exceptions)\(", path.read_text())
     }
     assert readers == {"contract/host/own_threads.py"}
+
+
+# Classes that share a name, each with the reason.
+SHARED_NAMES = {
+    "DetCallback": "one for each library; a user imports one of them",
+    "Experiment": "the user's handle, and the master's state",
+    "Model": "the user's handle, and the master's state",
+    "Trial": "the user's handle, and the master's state",
+}
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    names = Counter(
+        node.name
+        for path in modules()
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    shared = {name for name, number in names.items() if number > 1}
+    assert shared == SHARED_NAMES.keys(), "name each one after what it is"
 
 
 def test_each_broad_except_gives_its_reason() -> None:

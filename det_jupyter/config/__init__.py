@@ -14,7 +14,13 @@ from det_jupyter.config.storages import (
     with_storage,
 )
 from det_jupyter.config.yaml_output import to_yaml
-from det_jupyter.config.yaml_text import Reading, Sources, lines_of_paths, parse_yaml, read_yaml
+from det_jupyter.config.yaml_text import (
+    Sources,
+    YamlDocument,
+    lines_of_paths,
+    parse_yaml,
+    read_yaml,
+)
 from det_jupyter.contract.schema.hyperparameters import sample_hparams
 from det_jupyter.contract.schema.seeds import trial_seed
 from det_jupyter.contract.values.lengths import Length, TrainingUnits
@@ -23,9 +29,9 @@ __all__ = [
     "ExperimentConfig",
     "FieldHelp",
     "Length",
-    "Reading",
     "Sources",
     "TrainingUnits",
+    "YamlDocument",
     "check_sanity",
     "choices",
     "describe",

@@ -16,7 +16,7 @@ from det_jupyter.config.notices import notices
 from det_jupyter.config.parsing import check_sanity, parse_config
 from det_jupyter.config.reference_page import json_schema, markdown
 from det_jupyter.config.yaml_output import to_yaml
-from det_jupyter.config.yaml_text import Reading, Sources, read_yaml, with_lines
+from det_jupyter.config.yaml_text import Sources, YamlDocument, read_yaml, with_lines
 from det_jupyter.errors import ConfigError, Problem
 
 _WRONG, _UNREADABLE = 1, 2  # exit statuses
@@ -45,17 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
+def _read_template(path: str, mine: YamlDocument, given: str | None) -> YamlDocument:
     """Return the template: the given file, else the file that the configuration names."""
     named, problems = take_template(mine.document, given)
     mine.problems.extend(problems)
     if named is None:
-        return Reading()
+        return YamlDocument()
     beside = path[: path.rfind("/") + 1] + named
     for file in (f"{beside}.yaml", f"{beside}.yml", beside) if given is None else (given,):
         with suppress(FileNotFoundError) if given is None else nullcontext():
             if not (text := _read(file)).strip():
-                return Reading()
+                return YamlDocument()
             theirs = read_yaml(text)
             if take_template(theirs.document) != (None, []):
                 nested = Problem("template", "a template cannot name another one; remove it")
@@ -67,7 +67,7 @@ def _read_template(path: str, mine: Reading, given: str | None) -> Reading:
             f"got {named!r}, but there is no file {beside}.yaml; name it with --template FILE",
         )
     )
-    return Reading(is_document=False)
+    return YamlDocument(is_document=False)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,7 +93,7 @@ def _read(path: str) -> str:
         raise OSError(None, "not UTF-8", path) from None
 
 
-def _checked(mine: Reading, theirs: Reading) -> str:
+def _checked(mine: YamlDocument, theirs: YamlDocument) -> str:
     """Return "ok", the effective configuration and notices about it.
 
     Raises:
@@ -114,7 +114,9 @@ def _checked(mine: Reading, theirs: Reading) -> str:
     return f"ok\n{to_yaml(effective, given)}{remarks}"
 
 
-def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, list[Problem]]:
+def _parsed(
+    mine: YamlDocument, theirs: YamlDocument
+) -> tuple[ExperimentConfig | None, list[Problem]]:
     """Return the merged configuration (None if invalid), and the problems of text and values."""
     if not (mine.is_document and theirs.is_document):  # more may be missing
         return None, mine.problems + check_sanity(mine.document)
@@ -125,7 +127,7 @@ def _parsed(mine: Reading, theirs: Reading) -> tuple[ExperimentConfig | None, li
 
 
 def _located(
-    problems: Sequence[Problem], mine: Reading, theirs: Reading, known: Sequence[Problem]
+    problems: Sequence[Problem], mine: YamlDocument, theirs: YamlDocument, known: Sequence[Problem]
 ) -> list[Problem]:
     """Return the problems with their lines; those of the template come last.
 

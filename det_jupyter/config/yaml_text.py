@@ -25,7 +25,7 @@ _ENTRY = re.compile(r"([^\[:]+)\[(\d+)\](.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class YamlDocument:
     """The document that was read from a text, its problems, and the lines of its keys."""
 
     document: dict[str, Any] = field(default_factory=dict)  # what could be read
@@ -37,19 +37,19 @@ class Reading:
     is_document: bool = True
 
 
-def read_yaml(text: str) -> Reading:
+def read_yaml(text: str) -> YamlDocument:
     """Read as much as possible of a text, and return it with the problems of the rest."""
     text, problems = _without_controls(text)
     try:
         root, reader, more = _parse(text)
         document = None if root is None else reader.read(root)
     except ConfigError as error:
-        return Reading(problems=problems + error.problems, is_document=False)
+        return YamlDocument(problems=problems + error.problems, is_document=False)
     except yaml.MarkedYAMLError as error:
-        return Reading(problems=[*problems, explain(error)], is_document=False)
+        return YamlDocument(problems=[*problems, explain(error)], is_document=False)
     except RecursionError:
         problems.append(Problem("", "the configuration is nested too deeply"))
-        return Reading(problems=problems, is_document=False)
+        return YamlDocument(problems=problems, is_document=False)
     problems += more + reader.problems
     if not isinstance(document, dict):
         # If the text could not be read, this is reported already: it need not be empty.
@@ -59,8 +59,8 @@ def read_yaml(text: str) -> Reading:
         elif not problems:
             text = "the configuration is empty; it needs at least entrypoint and searcher"
             problems.append(Problem("", text))
-        return Reading(problems=problems, is_document=False)
-    return Reading(document=document, problems=problems, lines=reader.lines)
+        return YamlDocument(problems=problems, is_document=False)
+    return YamlDocument(document=document, problems=problems, lines=reader.lines)
 
 
 def parse_yaml(text: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from det_jupyter.contract.trial.origin import Origin, changed_hparams
 from det_jupyter.core.argument_checks import ContextPart, find_choice_problem
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.drafts import CheckpointDraft, check_steps, plain_metadata, versions
-from det_jupyter.core.folders import Folder, Listing, Selector, copy_files, list_folder
+from det_jupyter.core.folders import Folder, FolderListing, Selector, copy_files, list_folder
 from det_jupyter.core.journal import RecordSink
 from det_jupyter.core.sharded import ShardedCheckpoint
 from det_jupyter.core.together import local_chief_first, on_all
@@ -244,7 +244,7 @@ class CheckpointContext(ContextPart):
 
         with ExitStack() as reading:
 
-            def choose() -> tuple[Path, Listing, str]:
+            def choose() -> tuple[Path, FolderListing, str]:
                 opened = self._reading("download", storage_id, selector)
                 path = reading.enter_context(opened)
                 found = list_folder("checkpoint.download", path, selector)
@@ -268,7 +268,7 @@ class CheckpointContext(ContextPart):
                 if self._distributed.local_rank == 0:
                     opened = self._reading("download", storage_id, files.__contains__)
                     path = reading.enter_context(opened)
-                    copy_files(path, ckpt_dir, Listing(files, folders))
+                    copy_files(path, ckpt_dir, FolderListing(files, folders))
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that the checkpoint was stored with."""

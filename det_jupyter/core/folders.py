@@ -20,14 +20,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class FolderListing:
     """Files and folders in a folder, by their relative paths."""
 
     files: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
 
 
-def list_folder(where: str, folder: object, selector: Selector | None = None) -> Listing:
+def list_folder(where: str, folder: object, selector: Selector | None = None) -> FolderListing:
     """Return the selected files and folders below a folder. Symbolic links are followed.
 
     Args:
@@ -75,7 +75,7 @@ def list_folder(where: str, folder: object, selector: Selector | None = None) ->
                     "device); remove it"
                 )
             files.add(prefix + name)
-    return Listing(frozenset(files), frozenset(folders))
+    return FolderListing(frozenset(files), frozenset(folders))
 
 
 def _relative(path: str, root: str) -> str:
@@ -106,7 +106,7 @@ def _check_folder(where: str, folder: object) -> str:
     return os.fspath(folder)
 
 
-def copy_files(source: Folder, target: Folder, found: Listing) -> None:
+def copy_files(source: Folder, target: Folder, found: FolderListing) -> None:
     """Copy the listed files and folders into another folder, which is created if necessary."""
     target = Path(target)
     target.mkdir(parents=True, exist_ok=True)
@@ -115,20 +115,20 @@ def copy_files(source: Folder, target: Folder, found: Listing) -> None:
         shutil.copy2(Path(source, name), target / name)
 
 
-def remove_files(folder: Path, found: Listing) -> None:
+def remove_files(folder: Path, found: FolderListing) -> None:
     """Remove the listed files that are there; folders stay."""
     for name in found.files:
         (folder / name).unlink(missing_ok=True)
 
 
-def move_files(source: Path, target: Path, found: Listing) -> None:
+def move_files(source: Path, target: Path, found: FolderListing) -> None:
     """Move the listed files, and create the folders, in a folder on the same file system."""
     _make_folders(target, found)
     for name in found.files:
         (source / name).rename(target / name)
 
 
-def _make_folders(target: Path, found: Listing) -> None:
+def _make_folders(target: Path, found: FolderListing) -> None:
     for name in found.folders.union(os.path.dirname(name) for name in found.files):
         (target / name).mkdir(parents=True, exist_ok=True)
 

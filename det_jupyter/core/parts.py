@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from det_jupyter.core.folders import Listing
+from det_jupyter.core.folders import FolderListing
 from det_jupyter.errors import PartsConflict
 
 _MAX_PROBLEMS = 10  # problems in a message
@@ -35,7 +35,7 @@ class Part:
     """
 
     rank: int
-    found: Listing = field(default_factory=Listing)
+    found: FolderListing = field(default_factory=FolderListing)
     source: tuple[Any, ...] | None = None
     size_bytes: int = 0
     is_none: bool = False
@@ -48,7 +48,9 @@ def without_duplicates(parts: Sequence[Part]) -> list[Part]:
     kept = []
     for part in parts:
         is_copy = part.source in seen
-        kept.append(replace(part, found=Listing(), source=None, size_bytes=0) if is_copy else part)
+        kept.append(
+            replace(part, found=FolderListing(), source=None, size_bytes=0) if is_copy else part
+        )
         if part.source is not None:
             seen.add(part.source)
     return kept
@@ -88,11 +90,11 @@ def find_conflicts(parts: Sequence[Part], digests: Sequence[Digests]) -> list[st
     return problems
 
 
-def files_to_store(parts: Sequence[Part], rank: int) -> Listing:
+def files_to_store(parts: Sequence[Part], rank: int) -> FolderListing:
     """Return what a rank has to store: its folders, and the files that no lower rank has."""
     mine = parts[rank].found
     lower = (part.found.files for part in parts[:rank])
-    return Listing(mine.files.difference(*lower), mine.folders)
+    return FolderListing(mine.files.difference(*lower), mine.folders)
 
 
 def merge_metadata(parts: Iterable[Part]) -> tuple[dict[str, Any], list[str]]:

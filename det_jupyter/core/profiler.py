@@ -84,7 +84,7 @@ class ProfilerContext:
         self.flush()
         self._is_on = False
 
-    def section(self, name: str) -> Section:
+    def section(self, name: str) -> TimedSection:
         """Return a context manager that times its block, as a part of the trial's timings.
 
         Sections may be nested; the time of the inner one is part of the outer one's too. On a
@@ -94,7 +94,7 @@ class ProfilerContext:
             name: Name of the section, such as "augment"; at most 100 characters.
         """
         self._check_name("section", name)
-        return Section(self, name)
+        return TimedSection(self, name)
 
     def count(self, name: str, amount: float = 1) -> None:
         """Add to a counter, which is shown per second.
@@ -133,7 +133,7 @@ class ProfilerContext:
         self._is_driven, self._mark, self._thread = True, mark, get_ident()
 
     def took(self, name: str, began_at: int, began: int) -> None:
-        """Record a section that ends. Called by Section."""
+        """Record a section that ends. Called by TimedSection."""
         if self._is_here():
             now = perf_counter_ns()
             ended = self.mark() if began else 0
@@ -231,7 +231,7 @@ class ProfilerContext:
         self._names.add(name)
 
 
-class Section:
+class TimedSection:
     """Times its block, even if the block raises."""
 
     __slots__ = ("_began", "_began_at", "_name", "_profiler")

@@ -61,6 +61,10 @@ class PreemptContext(ContextPart):
         """Return, on the chief, whether the request was made; False on other ranks."""
         return self._distributed.is_chief and self._is_raised()
 
+    def note_reading(self) -> None:
+        """Record, on the chief, that this code reads requests, even if the training gets stuck."""
+        self.was_asked()  # its check is recorded on the control page
+
     def hold_while(self, is_held: Callable[[], bool]) -> None:
         """Let `should_preempt` return False while `is_held()` is true, even after a request.
 

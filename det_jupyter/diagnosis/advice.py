@@ -9,7 +9,7 @@ from det_jupyter.contract.messages.verdicts import Cause, CauseKind
 from det_jupyter.contract.values.measures import PARTS
 from det_jupyter.contract.values.text import brief, size
 from det_jupyter.diagnosis.memory import Creep
-from det_jupyter.diagnosis.run_facts import Facts, Setting, mean_of
+from det_jupyter.diagnosis.run_facts import RunMeasurements, Setting, mean_of
 from det_jupyter.diagnosis.stragglers import CPU_FULL, THROTTLED, Straggler
 
 IDLE_GPU = 60.0  # % utilization; below, the kernels of a compute-bound rank are too small
@@ -28,7 +28,7 @@ Advised = tuple[list[str], list[str]]  # evidence, advice
 def advise(
     kind: CauseKind,
     share: float,
-    facts: Facts,
+    facts: RunMeasurements,
     setting: Setting,
     straggler: Straggler | None = None,
 ) -> Cause:
@@ -49,7 +49,7 @@ def advise(
     )
 
 
-def compute_gains(facts: Facts, setting: Setting) -> Advised:
+def compute_gains(facts: RunMeasurements, setting: Setting) -> Advised:
     """Return evidence and advice for a compute-bound run; no advice if nothing can be gained."""
     evidence = [f"{brief(facts.batch_s)} a batch", *_cpu_lines(facts, setting)]
     if not setting.is_on_gpus:
@@ -79,7 +79,7 @@ def compute_gains(facts: Facts, setting: Setting) -> Advised:
     return evidence, advice
 
 
-def _core_waits(facts: Facts, setting: Setting) -> Advised:
+def _core_waits(facts: RunMeasurements, setting: Setting) -> Advised:
     """Return evidence and advice if a rank without a GPU waits for a core."""
     waits = {
         rank: wait
@@ -92,7 +92,7 @@ def _core_waits(facts: Facts, setting: Setting) -> Advised:
     return [f"rank {rank} waits for a core {waits[rank]:.0f} % of the time"], [CPU_IS_FULL]
 
 
-def _of_input(facts: Facts, setting: Setting) -> Advised:
+def _of_input(facts: RunMeasurements, setting: Setting) -> Advised:
     full = [*_cpu_lines(facts, setting)]
     evidence = [_part_line(facts, "dataloader_next"), *full]
     ranks = range(setting.world_size)
@@ -137,7 +137,7 @@ def _of_input(facts: Facts, setting: Setting) -> Advised:
     return evidence, advice
 
 
-def _of_transfer(facts: Facts, setting: Setting) -> Advised:
+def _of_transfer(facts: RunMeasurements, setting: Setting) -> Advised:
     to, back = facts.part("to_device"), facts.part("from_device")
     evidence = [_part_line(facts, name) for name in _notable(facts, ("to_device", "from_device"))]
     advice = []
@@ -152,7 +152,7 @@ def _of_transfer(facts: Facts, setting: Setting) -> Advised:
     return evidence, advice
 
 
-def _of_communication(facts: Facts, setting: Setting) -> Advised:
+def _of_communication(facts: RunMeasurements, setting: Setting) -> Advised:
     parts = ("exchange_transfer", "average_training_metrics", "reduce_metrics")
     named = _notable(facts, parts)
     evidence = [_part_line(facts, name) for name in named]
@@ -178,7 +178,7 @@ def _of_communication(facts: Facts, setting: Setting) -> Advised:
     return evidence, advice
 
 
-def _of_uneven(facts: Facts, setting: Setting) -> Advised:
+def _of_uneven(facts: RunMeasurements, setting: Setting) -> Advised:
     least, *_, most = sorted(facts.ranks, key=lambda rank: rank.wait)
     waits = [f"rank {r.rank} waits {100 * r.wait:.0f} % of the time" for r in (least, most)]
     if full := [*_cpu_lines(facts, setting)]:
@@ -192,7 +192,7 @@ def _of_uneven(facts: Facts, setting: Setting) -> Advised:
     ]
 
 
-def _of_checkpoint(facts: Facts, setting: Setting) -> Advised:
+def _of_checkpoint(facts: RunMeasurements, setting: Setting) -> Advised:
     found = facts.periodic["checkpoint"]
     held = f"a checkpoint holds training for {brief(found.seconds)}, every {brief(found.every_s)}"
     if setting.is_own_loop:
@@ -204,7 +204,7 @@ def _of_checkpoint(facts: Facts, setting: Setting) -> Advised:
     return [held], advice
 
 
-def _of_validation(facts: Facts, setting: Setting) -> Advised:
+def _of_validation(facts: RunMeasurements, setting: Setting) -> Advised:
     found = facts.periodic["validation"]
     now = f" (now {setting.min_validation_period})" if setting.min_validation_period else ""
     less = "validate less often"
@@ -216,7 +216,7 @@ def _of_validation(facts: Facts, setting: Setting) -> Advised:
     ]
 
 
-def _of_residual(facts: Facts, setting: Setting) -> Advised:
+def _of_residual(facts: RunMeasurements, setting: Setting) -> Advised:
     evidence = [_part_line(facts, name) for name in _notable(facts, ("callbacks", "rest"))]
     if facts.part("callbacks") > facts.part("rest"):
         return evidence, ["do less in callbacks that are called for each batch"]
@@ -247,7 +247,7 @@ _DOES: Mapping[CauseKind, str] = {
     "transfer": "moves data",
     "residual": "does what is in no part",
 }
-_ADVISED: Mapping[CauseKind, Callable[[Facts, Setting], Advised]] = {
+_ADVISED: Mapping[CauseKind, Callable[[RunMeasurements, Setting], Advised]] = {
     "compute": compute_gains,
     "input": _of_input,
     "transfer": _of_transfer,
@@ -259,7 +259,7 @@ _ADVISED: Mapping[CauseKind, Callable[[Facts, Setting], Advised]] = {
 }
 
 
-def _of_straggler(facts: Facts, setting: Setting, straggler: Straggler) -> Advised:
+def _of_straggler(facts: RunMeasurements, setting: Setting, straggler: Straggler) -> Advised:
     slow = facts.ranks[straggler.ranks[0]]
     others = [rank for rank in facts.ranks if rank.rank not in straggler.ranks]
     evidence = list(straggler.evidence)
@@ -297,16 +297,16 @@ def advise_memory(creep: Creep) -> Cause:
     return Cause(kind="memory", share=0.0, rank=growth.rank, evidence=evidence, advice=[advice])
 
 
-def _cpu_lines(facts: Facts, setting: Setting) -> Iterable[str]:
+def _cpu_lines(facts: RunMeasurements, setting: Setting) -> Iterable[str]:
     for agent_id in setting.agents():
         cpu = facts.host(agent_id, "cpu_util_simple")
         if cpu is not None and cpu >= CPU_FULL:
             yield f"the CPU of {agent_id} is full ({cpu:.0f} %)"
 
 
-def _notable(facts: Facts, names: Iterable[str]) -> list[str]:
+def _notable(facts: RunMeasurements, names: Iterable[str]) -> list[str]:
     return [name for name in names if facts.part(name) >= NOTABLE_PART]
 
 
-def _part_line(facts: Facts, name: str) -> str:
+def _part_line(facts: RunMeasurements, name: str) -> str:
     return f"{PARTS[name].title}: {brief(facts.part_s(name))} of {brief(facts.batch_s)} a batch"

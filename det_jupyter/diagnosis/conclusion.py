@@ -19,7 +19,7 @@ from det_jupyter.diagnosis.recipe_results import (
     KINDS,
     OPTIMIZER,
     Measured,
-    Row,
+    RecipeResult,
     best_first,
     percent,
 )
@@ -31,7 +31,7 @@ _PARTS = {REPLAY: ("dataloader_next",), NO_EXCHANGE: ("exchange_wait", "exchange
 _QUIETER = "wait until the computer does less else, or give more rounds and seconds"
 
 
-def conclude(rows: Sequence[Row], found: Measured, slots: int, *, at: float) -> Verdict:
+def conclude(rows: Sequence[RecipeResult], found: Measured, slots: int, *, at: float) -> Verdict:
     """Return the verdict of a bottleneck experiment on a trial with `slots` slots."""
     by_name = {row.recipe.name: row for row in rows}
     signs = {
@@ -88,7 +88,7 @@ def _bound(found: Measured, name: str) -> str:
     return f"at most {ceil(round(100 * share, 6))} %"
 
 
-def _cause(row: Row, rows: Sequence[Row], found: Measured) -> Cause:
+def _cause(row: RecipeResult, rows: Sequence[RecipeResult], found: Measured) -> Cause:
     assert row.ratio is not None
     name, share = row.recipe.name, found.cost(row.recipe.name, row.ratio.middle)
     evidence = [
@@ -107,7 +107,7 @@ def _cause(row: Row, rows: Sequence[Row], found: Measured) -> Cause:
     return Cause(kind=KINDS[name], share=share, evidence=evidence, advice=advice)
 
 
-def _advice(tried: Sequence[Row]) -> list[str]:
+def _advice(tried: Sequence[RecipeResult]) -> list[str]:
     """Return advice on the remedies with a gain; if none has one, on those unclear or failed."""
     gained = [
         f"try {row.detail or row.recipe.title}: {row.ratio} as fast here ({row.recipe.effect})"

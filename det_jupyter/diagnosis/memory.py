@@ -28,7 +28,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from det_jupyter.contract.values.text import size
-from det_jupyter.diagnosis.run_facts import Growth
+from det_jupyter.diagnosis.run_facts import MemoryGrowth
 
 WARM_UP_S = 60.0
 WARM_UP = 0.25  # share of the time, if that is shorter
@@ -47,7 +47,7 @@ STEADY = 0.5  # least growth of the second half, as a share of the first half's
 class Creep:
     """Growing memory, its rate, and the time until no memory is free."""
 
-    growth: Growth
+    growth: MemoryGrowth
     bytes_per_s: float
     full_in_s: float | None  # None if free memory was not sampled
 
@@ -64,7 +64,7 @@ class Creep:
 class _Trend:
     """Steady growth after the start."""
 
-    growth: Growth
+    growth: MemoryGrowth
     bytes_per_s: float
     seconds: float
     points: int
@@ -72,7 +72,7 @@ class _Trend:
     taken_per_s: float | None  # decrease of free memory
 
 
-def find_creep(growths: Iterable[Growth]) -> Creep | None:
+def find_creep(growths: Iterable[MemoryGrowth]) -> Creep | None:
     """Return the memory that creeps fastest; None if none creeps."""
     trends = [trend for growth in growths if (trend := _trend_of(growth))]
     found = []
@@ -108,7 +108,7 @@ def _is_certain(trend: _Trend, left_s: float | None) -> bool:
     )
 
 
-def _trend_of(growth: Growth) -> _Trend | None:
+def _trend_of(growth: MemoryGrowth) -> _Trend | None:
     """Return the trend of a series; None if it does not grow steadily."""
     start_s = min(WARM_UP_S, WARM_UP * (growth.at[-1] - growth.at[0]))
     first = next(i for i, at in enumerate(growth.at) if at - growth.at[0] >= start_s)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from det_jupyter.contract.messages.verdicts import ComputerNetwork, NetworkUse
 from det_jupyter.contract.values.text import size
-from det_jupyter.diagnosis.run_facts import PERIODIC, Facts, Setting
+from det_jupyter.diagnosis.run_facts import PERIODIC, RunMeasurements, Setting
 
 _EXCHANGES = ("exchange_transfer", "average_training_metrics", "reduce_metrics")
 
 
-def find_network(facts: Facts, setting: Setting) -> NetworkUse | None:
+def find_network(facts: RunMeasurements, setting: Setting) -> NetworkUse | None:
     """Return what the computers of a run exchange for each batch; None if there is only one."""
     if not setting.interfaces:
         return None

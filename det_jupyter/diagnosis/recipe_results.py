@@ -17,7 +17,7 @@ OPTIMIZER = "optimizer"  # the part that a run with few exchanges saves as well
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RecipeResult:
     """The result of one recipe."""
 
     recipe: Recipe
@@ -85,18 +85,20 @@ def skipped_remedy(recipe: Recipe, found: Measured) -> LeftOut | None:
     return LeftOut(recipe, f"{what} gained nothing, so this cannot")
 
 
-def build_rows(recipes: Sequence[Recipe], found: Measured, slots: int) -> list[Row]:
+def build_rows(recipes: Sequence[Recipe], found: Measured, slots: int) -> list[RecipeResult]:
     ran = found.failures.keys() | found.rates.keys()
     return [_row(recipe, found, slots) for recipe in recipes if recipe.name in ran]
 
 
-def _row(recipe: Recipe, found: Measured, slots: int) -> Row:
+def _row(recipe: Recipe, found: Measured, slots: int) -> RecipeResult:
     detail = found.details.get(recipe.name, "")
     if recipe.name in found.failures:
-        return Row(recipe=recipe, verdict=f"failed: {found.failures[recipe.name]}", detail=detail)
+        return RecipeResult(
+            recipe=recipe, verdict=f"failed: {found.failures[recipe.name]}", detail=detail
+        )
     rates = found.rates[recipe.name]
     ratio = None if recipe.name == AS_IS else found.ratio(recipe.name)
-    return Row(
+    return RecipeResult(
         recipe=recipe,
         records_per_s=median(rates.values()),
         ratio=ratio,
@@ -136,7 +138,7 @@ def _verdict_text(recipe: Recipe, ratio: Ratio | None, found: Measured, slots: i
     return f"faster by {percent(ratio.middle - 1)}"
 
 
-def yaml_lines(rows: Sequence[Row]) -> str:
+def yaml_lines(rows: Sequence[RecipeResult]) -> str:
     """Return YAML with the best safe change of each key; other results are comments."""
     gains = best_first([row for row in rows if row.recipe.is_remedy])
     lines = [
@@ -166,7 +168,7 @@ def yaml_lines(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_section(row: Row, taken: set[str]) -> list[str]:
+def _of_section(row: RecipeResult, taken: set[str]) -> list[str]:
     keys = row.recipe.optimizations
     if not keys:
         return []
@@ -178,12 +180,12 @@ def _of_section(row: Row, taken: set[str]) -> list[str]:
     return [f"  {mark}{text[0]}  # {_row_comment(row)}", *(f"  {mark}{line}" for line in text[1:])]
 
 
-def _row_comment(row: Row) -> str:
+def _row_comment(row: RecipeResult) -> str:
     because = f": {row.recipe.because}" if row.recipe.because else ""
     return f"{row.ratio} as fast here; {row.recipe.effect}{because}"
 
 
-def best_first(rows: Sequence[Row]) -> list[Row]:
+def best_first(rows: Sequence[RecipeResult]) -> list[RecipeResult]:
     """Return the rows with a gain, the largest first."""
     gains = [(row.ratio.middle, row) for row in rows if row.ratio and row.sign == "gain"]
     return [row for _, row in sorted(gains, key=lambda gain: -gain[0])]

@@ -99,7 +99,7 @@ class Periodic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class MemoryGrowth:
     """A time series of the memory of a rank or of its loader workers."""
 
     rank: int
@@ -117,7 +117,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class RunMeasurements:
     """The measurements of a run in the window."""
 
     ranks: tuple[RankFacts, ...]
@@ -125,7 +125,7 @@ class Facts:
     periodic: Mapping[CauseKind, Periodic] = field(default_factory=dict)
     # Mean values of samples, by agent and source.
     means: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
-    growths: tuple[Growth, ...] = ()  # over a longer time
+    growths: tuple[MemoryGrowth, ...] = ()  # over a longer time
 
     @property
     def batches(self) -> int:

@@ -37,7 +37,7 @@ from math import ceil
 from statistics import fmean, median
 from typing import Literal
 
-from det_jupyter.diagnosis.run_facts import Facts, RankFacts, RankSite, Setting, mean_of
+from det_jupyter.diagnosis.run_facts import RankFacts, RankSite, RunMeasurements, Setting, mean_of
 
 SLOW_WAITS_AT_MOST = 0.4  # share of the longest wait
 SLOW_IN_SLICES = 0.85
@@ -63,7 +63,7 @@ class Straggler:
     evidence: tuple[str, ...] = ()
 
 
-def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
+def find_straggler(facts: RunMeasurements, setting: Setting) -> Straggler | None:
     """Return the ranks for which the others wait, if they are always the same."""
     if len(facts.ranks) == 1:
         return None
@@ -81,7 +81,7 @@ def find_straggler(facts: Facts, setting: Setting) -> Straggler | None:
     return Straggler(ranks, share, "compute")
 
 
-def has_too_few_slices(facts: Facts) -> bool:
+def has_too_few_slices(facts: RunMeasurements) -> bool:
     """Return whether ranks wait notably and the slices are too few to find a straggler."""
     slices = min(len(rank.waits) for rank in facts.ranks)
     return slices < MIN_SLICES and max(rank.wait for rank in facts.ranks) >= NOTABLE_WAIT
@@ -110,7 +110,7 @@ def _input_explains(slow: RankFacts, others: Sequence[RankFacts], share: float) 
 
 
 def _machine_evidence(
-    slow: RankFacts, others: Sequence[RankFacts], facts: Facts, setting: Setting
+    slow: RankFacts, others: Sequence[RankFacts], facts: RunMeasurements, setting: Setting
 ) -> list[str]:
     place = setting.places[slow.rank]
     places = [setting.places[rank.rank] for rank in others]
@@ -130,7 +130,9 @@ def _machine_evidence(
     return found
 
 
-def _clock_evidence(place: RankSite, others: Sequence[RankSite], facts: Facts) -> list[str]:
+def _clock_evidence(
+    place: RankSite, others: Sequence[RankSite], facts: RunMeasurements
+) -> list[str]:
     def own_and_rest(name: str) -> tuple[float | None, float | None]:
         return facts.gpu(place, name), mean_of(facts.gpu(other, name) for other in others)
 
@@ -150,7 +152,11 @@ def _clock_evidence(place: RankSite, others: Sequence[RankSite], facts: Facts) -
 
 
 def _only_gets_less_cpu(
-    slow: RankFacts, others: Sequence[RankFacts], share: float, facts: Facts, setting: Setting
+    slow: RankFacts,
+    others: Sequence[RankFacts],
+    share: float,
+    facts: RunMeasurements,
+    setting: Setting,
 ) -> bool:
     def own_and_rest(name: str) -> tuple[float | None, float | None]:
         own, *rest = (facts.process(setting, r.rank, "rank", name) for r in (slow, *others))

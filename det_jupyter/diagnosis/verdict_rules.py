@@ -31,7 +31,7 @@ from det_jupyter.contract.messages.verdicts import Cause, CauseKind, NetworkUse,
 from det_jupyter.diagnosis.advice import advise, advise_memory, compute_gains
 from det_jupyter.diagnosis.memory import Creep, find_creep
 from det_jupyter.diagnosis.network import find_network
-from det_jupyter.diagnosis.run_facts import PERIODIC, Facts, Setting
+from det_jupyter.diagnosis.run_facts import PERIODIC, RunMeasurements, Setting
 from det_jupyter.diagnosis.stragglers import Straggler, find_straggler
 
 NOTABLE = 0.10
@@ -55,7 +55,9 @@ class Findings:
     network: NetworkUse | None = None
 
 
-def find_causes(facts: Facts, setting: Setting, shown: Collection[CauseKind] = ()) -> Findings:
+def find_causes(
+    facts: RunMeasurements, setting: Setting, shown: Collection[CauseKind] = ()
+) -> Findings:
     """Return what limits the run; `shown` has the kinds of causes of the last verdict."""
     straggler = find_straggler(facts, setting)
     shares = divide(facts, straggler)
@@ -94,7 +96,7 @@ def _without_repetition(causes: Iterable[Cause]) -> Iterator[Cause]:
         yield cause.model_copy(update={"evidence": evidence, "advice": advice})
 
 
-def divide(facts: Facts, straggler: Straggler | None) -> dict[CauseKind, float]:
+def divide(facts: RunMeasurements, straggler: Straggler | None) -> dict[CauseKind, float]:
     """Return the shares of the time by kind, which sum to 1.
 
     Checkpoints and validations have their shares of whole cycles; the rest is divided by the

@@ -9,7 +9,7 @@ from statistics import fmean
 from det_jupyter.contract.messages.reports import SystemSample
 from det_jupyter.contract.run.journal import StepTimes
 from det_jupyter.diagnosis.rank_times import MIN_BATCHES, MIN_INTERVALS, RECENT_S, RankTimes
-from det_jupyter.diagnosis.run_facts import Facts, Growth, Setting
+from det_jupyter.diagnosis.run_facts import MemoryGrowth, RunMeasurements, Setting
 
 MIN_SECONDS = 1.0
 NO_BATCH = (
@@ -107,12 +107,12 @@ class Window:
         kinds = [kind for times in self._ranks for kind in times.without_period(least)]
         return f"only one {kinds[0]} so far" if kinds else ""
 
-    def facts(self) -> Facts:
+    def facts(self) -> RunMeasurements:
         """Return the facts for the rules. Call it only if `missing` returns nothing."""
         held = max(times.periodic_share() for times in self._ranks)
         transfer = min(times.exchange_share() for times in self._ranks)
         longest = max(self._ranks, key=RankTimes.cycles_share)
-        return Facts(
+        return RunMeasurements(
             ranks=tuple(
                 times.facts(rank, held, transfer, slices)
                 for rank, (times, slices) in enumerate(
@@ -133,11 +133,11 @@ class Window:
         full = [i for i in range(num) if all(slices[i] for slices in of_ranks)]
         return [[slices[i] for i in full] for slices in of_ranks]
 
-    def _growths(self) -> Iterable[Growth]:
+    def _growths(self) -> Iterable[MemoryGrowth]:
         for (rank, of, name), points in self._memory.items():
             at, num_bytes, free = zip(*points, strict=True)
             memory, _ = self._memory_of(rank, name)
-            yield Growth(
+            yield MemoryGrowth(
                 rank=rank,
                 of=of,
                 name=name,

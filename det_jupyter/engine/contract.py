@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 
 
 class Engine(Protocol):
@@ -42,7 +42,7 @@ class Engine(Protocol):
     def is_running(self) -> bool:
         """Return whether an agent runs or is being started, by this engine object or another."""
 
-    def why_silent(self, agent_id: str, process: Process) -> str | None:
+    def why_silent(self, agent_id: str, process: ProcessIdentity) -> str | None:
         """Return a sentence: why a running agent is not connected, and which command ends it.
 
         Called only if none of this engine's agents is connected, because a connected one may have

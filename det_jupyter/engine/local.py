@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of, is_locked
 from det_jupyter.contract.host.ownership import open_own
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 
 _PAUSES_S = (0.2, 5.0)  # first and longest pause between starts of agents that soon exit
 _REMEDY = (
@@ -69,7 +69,7 @@ class LocalEngine:
         """Return whether an agent holds the lock, or the one started by this object runs."""
         return self._is_own_alive() or is_agent_running()
 
-    def why_silent(self, agent_id: str, process: Process) -> str | None:
+    def why_silent(self, agent_id: str, process: ProcessIdentity) -> str | None:
         """Return how the agent can be woken or ended; None if no agent holds the lock."""
         if not self._starts or not is_agent_running():
             return None

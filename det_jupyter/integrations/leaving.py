@@ -21,7 +21,7 @@ _PATIENCE_S = 10.0  # how long a request to leave waits for the next log
 _EXCHANGE_S = 0.2  # time between two exchanges of the ranks
 
 
-class Leaving:
+class LeaveStep:
     """The step at which the trial leaves, as far as the ranks have exchanged it.
 
     Args:

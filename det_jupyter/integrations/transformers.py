@@ -37,7 +37,7 @@ require("transformers")
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from det_jupyter.integrations.leaving import Leaving
+from det_jupyter.integrations.leaving import LeaveStep
 from det_jupyter.integrations.training_arguments import check_arguments, training_arguments
 
 __all__ = ["DetCallback", "training_arguments"]
@@ -74,7 +74,7 @@ class DetCallback(TrainerCallback):
         self._is_read = False  # whether `resume_from_checkpoint` was read
         self._is_prepared = False
         self._followed: Operations | None = None
-        self._leaving = Leaving(self._context, 0)
+        self._leaving = LeaveStep(self._context, 0)
         self._progress_at = -math.inf  # time of the last report
         self._saves_later = False  # whether the Trainer saves at the end of the epoch
         self._ends_length = False  # whether the trial has trained its length when that is saved
@@ -132,7 +132,7 @@ class DetCallback(TrainerCallback):
                 "DetCallback: searcher.max_length is in records, and a Trainer counts steps and "
                 "epochs; write max_length: {batches: N}, in optimizer steps, or {epochs: N}"
             )
-        self._leaving = Leaving(self._context, state.global_step)
+        self._leaving = LeaveStep(self._context, state.global_step)
         self._check_length(state)
         if state.global_step and self._operations.is_reached(self._length(state)):
             # Evaluated by the previous run, which left here.

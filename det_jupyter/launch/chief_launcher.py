@@ -15,7 +15,7 @@ from pathlib import Path
 
 from det_jupyter.contract.host.paths import write_private
 from det_jupyter.contract.host.rundir import STORE_VARIABLE
-from det_jupyter.launch.computers import Run, computers_of, count_gpus, find_run
+from det_jupyter.launch.computers import RunLayout, computers_of, count_gpus, find_run
 from det_jupyter.launch.options import CommandLine, WrongUsage, number
 from det_jupyter.launch.workers import Worker, exit_code, run_workers
 
@@ -23,7 +23,7 @@ _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RanksToStart:
     """The ranks to start.
 
     Args:
@@ -35,11 +35,11 @@ class Job:
 
     num_ranks: int
     index: int = 0
-    run: Run | None = None
+    run: RunLayout | None = None
     ended: Path | None = None
 
 
-def find_job(line: CommandLine, options: tuple[str, ...]) -> Job:
+def find_job(line: CommandLine, options: tuple[str, ...]) -> RanksToStart:
     """Return the ranks to start: one per slot of the experiment, or as many as an option says.
 
     Raises:
@@ -50,7 +50,7 @@ def find_job(line: CommandLine, options: tuple[str, ...]) -> Job:
     asked = number(line, option, least=1)
     run = find_run()
     if run is None:
-        return Job(asked or max(1, count_gpus()))
+        return RanksToStart(asked or max(1, count_gpus()))
     own = computers_of(run)
     num = len(run.homes)
     if asked is not None and asked > num:
@@ -60,10 +60,12 @@ def find_job(line: CommandLine, options: tuple[str, ...]) -> Job:
         )
     store = os.environ.get(STORE_VARIABLE)
     ended = Path(f"{store}-launcher") if store and own.num > 1 else None
-    return Job(asked or num, own.index, run, ended)
+    return RanksToStart(asked or num, own.index, run, ended)
 
 
-def run_on_chief(name: str, job: Job, argv: tuple[str, ...], variables: dict[str, str]) -> int:
+def run_on_chief(
+    name: str, job: RanksToStart, argv: tuple[str, ...], variables: dict[str, str]
+) -> int:
     """Run the program on the first computer, wait for it elsewhere, and return its exit code."""
     if job.index > 0:
         return _wait_for_first(job)
@@ -84,7 +86,7 @@ def _session_variables() -> dict[str, str]:
     return dict.fromkeys(names, str(Path(store).parent)) if store else {}
 
 
-def _wait_for_first(job: Job) -> int:
+def _wait_for_first(job: RanksToStart) -> int:
     """Wait until the launcher of the first computer has ended.
 
     If that launcher fails, the agent ends this process.
@@ -95,6 +97,6 @@ def _wait_for_first(job: Job) -> int:
     return int(job.ended.read_text())
 
 
-def _write_exit_code(job: Job, code: int) -> None:
+def _write_exit_code(job: RanksToStart, code: int) -> None:
     if job.ended is not None:
         write_private(job.ended, str(code))

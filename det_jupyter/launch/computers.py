@@ -18,7 +18,7 @@ from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunLayout:
     """The run of an experiment that this process belongs to."""
 
     folder: RunDir
@@ -41,7 +41,7 @@ class Run:
         }
 
 
-def find_run(environ: Mapping[str, str] = os.environ) -> Run | None:
+def find_run(environ: Mapping[str, str] = os.environ) -> RunLayout | None:
     """Return the run that this process belongs to; None outside of experiments."""
     folder = environ.get(RUN_VARIABLE, "")
     if not folder:
@@ -52,7 +52,7 @@ def find_run(environ: Mapping[str, str] = os.environ) -> Run | None:
     except FileNotFoundError:  # the run has ended, but this process has not
         return None
     homes = plan.get("agent_ids") or [""] * len(plan["slots"])
-    return Run(run, tuple(homes))
+    return RunLayout(run, tuple(homes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Computers:
     num: int = 1
     master_addr: str = "127.0.0.1"  # where the ranks meet
     master_port: int | None = None  # None: any free port
-    run: Run | None = None
+    run: RunLayout | None = None
 
     def environment(self, local_rank: int, port: int) -> dict[str, str]:
         """Return torchrun's variables for a rank of this computer."""
@@ -98,7 +98,7 @@ class Computers:
         return free_port() if self.master_port is None else self.master_port
 
 
-def computers_of(run: Run, environ: Mapping[str, str] = os.environ) -> Computers:
+def computers_of(run: RunLayout, environ: Mapping[str, str] = os.environ) -> Computers:
     """Return the computers of a run.
 
     Raises:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from det_jupyter.launch.chief_launcher import Job, find_job, run_on_chief
+from det_jupyter.launch.chief_launcher import RanksToStart, find_job, run_on_chief
 from det_jupyter.launch.computers import Computers
 from det_jupyter.launch.options import find_program, parse_command_line, rank_command, wrapped
 from det_jupyter.launch.torch_distributed import start_ranks
@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
 
 
 def horovodrun_command(
-    program: str, job: Job, options: tuple[str, ...], command: tuple[str, ...]
+    program: str, job: RanksToStart, options: tuple[str, ...], command: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return the command line of horovodrun, which starts each rank through wrap_rank."""
     return (

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from det_jupyter.contract.values.entrypoints import is_python
-from det_jupyter.launch.chief_launcher import Job, find_job, run_on_chief
+from det_jupyter.launch.chief_launcher import RanksToStart, find_job, run_on_chief
 from det_jupyter.launch.options import find_program, parse_command_line, rank_command, wrapped
 from det_jupyter.launch.workers import complain
 
@@ -45,7 +45,12 @@ def main(words: list[str]) -> int:
 
 
 def mpirun_command(
-    program: str, job: Job, options: tuple[str, ...], command: tuple[str, ...], *, is_open: bool
+    program: str,
+    job: RanksToStart,
+    options: tuple[str, ...],
+    command: tuple[str, ...],
+    *,
+    is_open: bool,
 ) -> tuple[str, ...]:
     """Return the command line of mpirun, which starts each rank through wrap_rank.
 

@@ -25,7 +25,7 @@ from types import FrameType
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.rundir import append_to_journal
 from det_jupyter.contract.values.text import signal_name
-from det_jupyter.launch.computers import Run
+from det_jupyter.launch.computers import RunLayout
 from det_jupyter.launch.copies import Copies, Tail
 
 _FAILURE = b'"kind":"failure"'
@@ -43,7 +43,7 @@ def describe(code: int) -> str:
     return f"was killed by {signal_name(-code)}"
 
 
-def journal_failure(run: Run, rank: int, error: str) -> None:
+def journal_failure(run: RunLayout, rank: int, error: str) -> None:
     """Write the record of a rank's failure, unless the rank has written one itself.
 
     Call it when the rank has ended, or cannot be started.
@@ -170,7 +170,7 @@ def complain(text: str) -> int:
 
 
 def run_workers(
-    workers: Sequence[Worker], name: str, *, run: Run | None = None, is_quiet: bool = False
+    workers: Sequence[Worker], name: str, *, run: RunLayout | None = None, is_quiet: bool = False
 ) -> int:
     """Run the workers until all have ended. Call it in the main thread.
 
@@ -310,7 +310,9 @@ def _is_handled(number: int) -> bool:
     return handler is not signal.SIG_IGN
 
 
-def _report(name: str, first: _Started, num: int, asked: int | None, run: Run | None) -> None:
+def _report(
+    name: str, first: _Started, num: int, asked: int | None, run: RunLayout | None
+) -> None:
     """Report the first failure, once all have ended."""
     rank, code = first.worker.rank, first.process.returncode
     if asked is not None:

@@ -23,7 +23,7 @@ import sys
 from contextlib import suppress
 
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
-from det_jupyter.launch.computers import Run, find_run
+from det_jupyter.launch.computers import RunLayout, find_run
 from det_jupyter.launch.workers import (
     RANK_VARIABLES,
     Worker,
@@ -95,7 +95,7 @@ def find_rank(words: str) -> int:
     )
 
 
-def become(run: Run, rank: int, command: list[str]) -> int:
+def become(run: RunLayout, rank: int, command: list[str]) -> int:
     """Replace this process by the command, which prints into the rank's file.
 
     Returns:
@@ -119,7 +119,7 @@ def become(run: Run, rank: int, command: list[str]) -> int:
     return 126
 
 
-def _complain_of(run: Run | None, rank: int, problem: str) -> None:
+def _complain_of(run: RunLayout | None, rank: int, problem: str) -> None:
     if run is not None:  # the launcher may not notice
         journal_failure(run, rank, f"rank {rank} {problem}")
     complain(f"wrap_rank: rank {rank} {problem}")

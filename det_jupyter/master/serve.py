@@ -21,7 +21,7 @@ from det_jupyter.config.storages import VARIABLE
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.daemons import LOG_BYTES, PrivateLog, keep_trimmed
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo, SetPools, State
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.engine import Engine
@@ -330,7 +330,7 @@ def _describe_master(listener: socket.socket, readers: socket.socket, storage: s
         url=_url_of(listener),
         reader_url=_url_of(readers),
         token=secrets.token_urlsafe(32),
-        **asdict(Process.of(os.getpid())),
+        **asdict(ProcessIdentity.of(os.getpid())),
         started_at=time.time(),
         version=__version__,
         protocol=PROTOCOL,

@@ -260,7 +260,7 @@ def _serve(connection_file: Path, namespace: Namespace) -> None:
     app.start()  # type: ignore[no-untyped-call]
 
 
-class RankKernel:
+class KernelServer:
     """The kernel of one rank.
 
     Args:

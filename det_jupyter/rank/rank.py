@@ -46,7 +46,7 @@ from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith, explain, finish_failed, leave_copy, make_failure
 from det_jupyter.rank.entrypoint import load_entrypoint
-from det_jupyter.rank.kernel import RankKernel
+from det_jupyter.rank.kernel import KernelServer
 from det_jupyter.rank.process import prepare_python, watch_lifeline
 from det_jupyter.rank.variables import left_out
 from det_jupyter.rank.work import (
@@ -63,7 +63,7 @@ _MAX_NOTICES = 20  # per rank: threads may fail again and again
 
 def run_rank(spec: RankSpec) -> NoReturn:
     """Run the rank of `spec`; `prepare_process` was called before."""
-    rank, pid = Rank(spec), os.getpid()
+    rank, pid = RankProgram(spec), os.getpid()
     try:
         code = rank.live()
     except BaseException as error:  # the boundary of the process: exits of user code too
@@ -77,7 +77,7 @@ def run_rank(spec: RankSpec) -> NoReturn:
     _leave(code)
 
 
-class Rank:
+class RankProgram:
     """One rank: the state of its process while it trains, and for the report of its failure."""
 
     def __init__(self, spec: RankSpec) -> None:
@@ -98,7 +98,7 @@ class Rank:
         """Train, or call the function, and return the exit code."""
         plan, place = self.spec.plan, self.spec.place
         prepare_python(self.spec)
-        kernel = RankKernel(
+        kernel = KernelServer(
             self.folder.connection_file(place.rank),
             f"{self.spec.socket_dir}/{place.rank}",
             self._namespace,

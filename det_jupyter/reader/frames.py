@@ -85,7 +85,7 @@ class Ack(Wire):
     version: Number
 
 
-class Leave(Wire):
+class Unfollow(Wire):
     """Stop following a document."""
 
     op: Literal["leave"]
@@ -107,7 +107,7 @@ class Ping(Wire):
     op: Literal["ping"]
 
 
-Frame = Follow | Ack | Leave | Ask | Ping
+Frame = Follow | Ack | Unfollow | Ask | Ping
 _FRAMES: TypeAdapter[Frame] = TypeAdapter(Annotated[Frame, Field(discriminator="op")])
 
 

@@ -11,7 +11,7 @@ import signal
 import socket
 
 from det_jupyter.contract.host import paths
-from det_jupyter.reader.server import BoundedServer, Reader, make_application
+from det_jupyter.reader.server import BoundedServer, ReaderState, make_application
 
 # The reader ends after this time without a socket; the master starts another when needed.
 IDLE_S = 300.0
@@ -33,7 +33,7 @@ def run(token: str, listener: socket.socket, commits: socket.socket) -> None:
 
 
 async def _serve(token: str, listener: socket.socket, commits: socket.socket) -> None:
-    reader = Reader(token, paths.data_dir() / "det.sqlite3")
+    reader = ReaderState(token, paths.data_dir() / "det.sqlite3")
     listener.setblocking(False)
     commits.setblocking(False)
     server = BoundedServer(make_application(reader), waiting=reader.waiting)
@@ -50,6 +50,6 @@ async def _serve(token: str, listener: socket.socket, commits: socket.socket) ->
     reader.close()
 
 
-async def _end_of_master(reader: Reader, commits: socket.socket) -> None:
+async def _end_of_master(reader: ReaderState, commits: socket.socket) -> None:
     while await asyncio.get_running_loop().sock_recv(commits, 1 << 16):
         reader.replica.wake()

@@ -50,7 +50,7 @@ _PAUSE_S = 1.0
 _COMPLAIN_S = 60.0
 
 
-class Reader:
+class ReaderState:
     """The state that all sockets share.
 
     Args:
@@ -99,7 +99,7 @@ class Reader:
 class Socket(WebSocketHandler):
     """The socket of a tab, relayed by the server extension."""
 
-    def initialize(self, reader: Reader) -> None:
+    def initialize(self, reader: ReaderState) -> None:
         self._reader = reader
         self._tab: Tab | None = None
 
@@ -149,7 +149,7 @@ class NotFoundHandler(RequestHandler):
         self.finish()
 
 
-def make_application(reader: Reader) -> Application:
+def make_application(reader: ReaderState) -> Application:
     """Return the tornado application of the reader."""
     return Application(
         [("/socket", Socket, {"reader": reader})],

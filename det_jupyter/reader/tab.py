@@ -25,7 +25,7 @@ from det_jupyter.contract.documents.codec import pack, to_text
 from det_jupyter.contract.messages.pages import KeptAnswer
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import DetError, UsageError
-from det_jupyter.reader.frames import Ack, Ask, Follow, Leave, Ping, args_of, error_frame, parse
+from det_jupyter.reader.frames import Ack, Ask, Follow, Ping, Unfollow, args_of, error_frame, parse
 from det_jupyter.reader.hub import Hub
 from det_jupyter.reader.live_document import Following, LiveDocument
 from det_jupyter.reader.master_connection import MasterConnection
@@ -122,7 +122,7 @@ class Tab:
                 self._follow(frame)
             case Ack():
                 self._ack(frame)
-            case Leave():
+            case Unfollow():
                 self._leave(frame.id)
             case Ask():
                 self._ask(frame)

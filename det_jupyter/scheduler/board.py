@@ -78,7 +78,7 @@ class Seats:
         return len(set(gang.slots_on(self.agent.id)).intersection(self.agent.slots))
 
 
-class Board:
+class SlotBoard:
     """The agents of a snapshot, changed as a pass starts gangs and asks others to leave.
 
     Args:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 
-from det_jupyter.scheduler.board import NO_PRIORITY, Board
+from det_jupyter.scheduler.board import NO_PRIORITY, SlotBoard
 from det_jupyter.scheduler.model import (
     AgentPart,
     Decisions,
@@ -35,7 +35,7 @@ from det_jupyter.scheduler.model import (
     Running,
     Shape,
 )
-from det_jupyter.scheduler.preemption import Exchange, Room, cheapest_way
+from det_jupyter.scheduler.preemption import Exchange, SlotNeeds, cheapest_way
 from det_jupyter.scheduler.reservations import Reservations
 from det_jupyter.scheduler.snapshot import Snapshot
 
@@ -117,7 +117,7 @@ class Pass:
         self._snapshot = snapshot
         self._rules = snapshot.rules
         self._now = now
-        self._board = Board(snapshot)
+        self._board = SlotBoard(snapshot)
         self.kept = Reservations(self._board, snapshot.promised)
         self._is_cut = False  # the pass ended early, because promises changed
         self._num_keepers = 0
@@ -248,11 +248,11 @@ class Pass:
         """Preempt gangs if that frees enough slots for the request; return the agents, or None."""
         if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
             return None
-        room = Room(self._board, self.kept, request.shape, self._now)
+        needs = SlotNeeds(self._board, self.kept, request.shape, self._now)
         if self._has_order:
-            way = cheapest_way(room, self._priority(request))
+            way = cheapest_way(needs, self._priority(request))
         else:
-            way = Exchange(room, request.group, self._snapshot.share_with(request)).find_way()
+            way = Exchange(needs, request.group, self._snapshot.share_with(request)).find_way()
         if way is None or (needs_victims and not way.victims):
             return None
         for victim in way.victims:

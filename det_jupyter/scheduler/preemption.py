@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from det_jupyter.scheduler.board import ANY_PRIORITY, Board, Seats, in_sections, reaches_all
+from det_jupyter.scheduler.board import ANY_PRIORITY, Seats, SlotBoard, in_sections, reaches_all
 from det_jupyter.scheduler.model import Running, Shape
 from det_jupyter.scheduler.reservations import Reservations
 
@@ -55,7 +55,7 @@ def cost_of(gang: Running, now: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class SlotNeeds:
     """The needs of a request that fits nowhere.
 
     Args:
@@ -65,7 +65,7 @@ class Room:
         now: UTC seconds.
     """
 
-    board: Board
+    board: SlotBoard
     kept: Reservations
     shape: Shape
     now: float
@@ -79,22 +79,22 @@ class Room:
         return self.shape.slots - self.kept.coming(seats.id)
 
 
-def cheapest_way(room: Room, priority: int) -> Way | None:
+def cheapest_way(needs: SlotNeeds, priority: int) -> Way | None:
     """Return the cheapest way to make room for a request of this priority, or None."""
-    if room.board.spans(room.shape):
-        return _clear_wholes(room, priority)
-    return _clear_one(room, priority)
+    if needs.board.spans(needs.shape):
+        return _clear_wholes(needs, priority)
+    return _clear_one(needs, priority)
 
 
-def _clear_one(room: Room, priority: int) -> Way | None:
-    board, now = room.board, room.now
-    candidates = (seats for seats in board.seats.values() if room.could_use(seats))
+def _clear_one(needs: SlotNeeds, priority: int) -> Way | None:
+    board, now = needs.board, needs.now
+    candidates = (seats for seats in board.seats.values() if needs.could_use(seats))
     if not any(
-        _slots_above(board, seats, priority) >= room.missing(seats) for seats in candidates
+        _slots_above(board, seats, priority) >= needs.missing(seats) for seats in candidates
     ):
         return None
     most = max(seats.coming for seats in board.seats.values())
-    least_missing = max(1, room.shape.slots - most)
+    least_missing = max(1, needs.shape.slots - most)
     best: tuple[Cost, str] | None = None
     seen: set[str] = set()
     for gang in _newest(board, priority):
@@ -105,18 +105,18 @@ def _clear_one(room: Room, priority: int) -> Way | None:
             if seats is None or seats.id in seen:
                 continue
             seen.add(seats.id)
-            cost = _cheapest_here(room, seats, priority)
+            cost = _cheapest_here(needs, seats, priority)
             if cost is not None:
                 best = min(best, (cost, seats.id)) if best else (cost, seats.id)
     return Way(best[0][2], (best[1],)) if best else None
 
 
-def _slots_above(board: Board, seats: Seats, priority: int) -> int:
+def _slots_above(board: SlotBoard, seats: Seats, priority: int) -> int:
     """Return how many slots on an agent staying gangs of greater priority number hold."""
     return board.free_without(seats, priority) - seats.coming
 
 
-def _newest(board: Board, priority: int) -> list[Running]:
+def _newest(board: SlotBoard, priority: int) -> list[Running]:
     """Return gangs that stay, hold slots and have a greater priority number, the newest first."""
     found = [
         gang
@@ -126,15 +126,15 @@ def _newest(board: Board, priority: int) -> list[Running]:
     return sorted(found, key=lambda gang: (-gang.since, gang.request.id))
 
 
-def _cheapest_here(room: Room, seats: Seats, priority: int) -> Cost | None:
+def _cheapest_here(needs: SlotNeeds, seats: Seats, priority: int) -> Cost | None:
     """Return the cheapest set of gangs that makes room on an agent; None if there is none."""
-    missing = room.missing(seats)
-    if not room.could_use(seats) or missing > _slots_above(room.board, seats, priority):
+    missing = needs.missing(seats)
+    if not needs.could_use(seats) or missing > _slots_above(needs.board, seats, priority):
         return None
     # cheapest[n]: the best way to get n slots or more
     cheapest: list[Cost | None] = [(0.0, 0, ()), *[None] * missing]
-    for gang in room.board.stayers(seats, priority):
-        gain, cost = seats.freed_by(gang), cost_of(gang, room.now)
+    for gang in needs.board.stayers(seats, priority):
+        gain, cost = seats.freed_by(gang), cost_of(gang, needs.now)
         for got in range(missing, -1, -1):
             base = cheapest[got]
             if base is not None and gain:
@@ -145,20 +145,20 @@ def _cheapest_here(room: Room, seats: Seats, priority: int) -> Cost | None:
     return cheapest[missing]
 
 
-def _clear_wholes(room: Room, priority: int) -> Way | None:
-    board, shape = room.board, room.shape
-    clear = board.clear(shape, room.kept.agents, priority)
+def _clear_wholes(needs: SlotNeeds, priority: int) -> Way | None:
+    board, shape = needs.board, needs.shape
+    clear = board.clear(shape, needs.kept.agents, priority)
     found = [
-        _cheapest_wholes(room, [seats for _, seats in some], shape.slots // -negative_size)
+        _cheapest_wholes(needs, [seats for _, seats in some], shape.slots // -negative_size)
         for (negative_size, _), some in in_sections(clear).items()
         if shape.slots % negative_size == 0 and len(some) >= shape.slots // -negative_size
     ]
     return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _cheapest_wholes(room: Room, agents: list[Seats], num: int) -> tuple[Cost, Way]:
+def _cheapest_wholes(needs: SlotNeeds, agents: list[Seats], num: int) -> tuple[Cost, Way]:
     """Return the cheapest way to clear `num` of these agents; there must be `num` or more."""
-    board = room.board
+    board = needs.board
     together: dict[tuple[str, ...], list[str]] = {}  # ids of gangs -> agents that these occupy
     for seats in sorted(agents, key=lambda seats: seats.id):
         ids = tuple(gang.request.id for gang in board.stayers(seats, ANY_PRIORITY))
@@ -166,7 +166,7 @@ def _cheapest_wholes(room: Room, agents: list[Seats], num: int) -> tuple[Cost, W
     # cheapest[n]: the best way to n agents or more
     cheapest: list[tuple[Cost, tuple[str, ...]] | None] = [((0.0, 0, ()), ()), *[None] * num]
     for ids, names in together.items():
-        cost = sum(cost_of(board.running[request_id], room.now) for request_id in ids)
+        cost = sum(cost_of(board.running[request_id], needs.now) for request_id in ids)
         for got in range(num - 1, -1, -1):
             base = cheapest[got]
             if base is None:
@@ -189,28 +189,28 @@ class Exchange:
     """In fair share: a group that needs slots, and the groups with a greater share.
 
     Args:
-        room: The needs of its request.
+        needs: The needs of its request.
         taker: The group.
         limit: The taker's share after the exchange: the slots that it holds and those of its
             requests up to this one, divided by its weight. No giver's share falls below it, so
             that a preempted gang does not queue ahead of the taker.
     """
 
-    room: Room
+    needs: SlotNeeds
     taker: int
     limit: float
     staying: dict[int, list[Running]] = field(default_factory=dict)
     level: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for gang in _newest(self.room.board, ANY_PRIORITY):
+        for gang in _newest(self.needs.board, ANY_PRIORITY):
             group = gang.request.group
             self.staying.setdefault(group, []).append(gang)
             self.level[group] = self.level.get(group, 0) + gang.request.slots
 
     def find_way(self) -> Way | None:
         """Return the gangs that have to leave, or None if no way is fairer."""
-        spans = self.room.board.spans(self.room.shape)
+        spans = self.needs.board.spans(self.needs.shape)
         return self._clear_wholes() if spans else self._clear_one()
 
     def _may_give(self, gang: Running, level: Mapping[int, int]) -> bool:
@@ -220,13 +220,13 @@ class Exchange:
             gang: The gang.
             level: Number of slots that each group would hold before the gang leaves.
         """
-        group = self.room.board.groups[gang.request.group]
+        group = self.needs.board.groups[gang.request.group]
         most = level[group.id] - self.limit * group.weight + ROUNDING
         return group.id != self.taker and gang.request.slots <= most
 
     def _able(self) -> Iterator[Running]:
         """Yield gangs that may leave: those of the group with the greatest share first."""
-        board, left = self.room.board, LOOKED_AT
+        board, left = self.needs.board, LOOKED_AT
         ranking = sorted(
             (-level / board.groups[group].weight, board.groups[group].position, group)
             for group, level in self.level.items()
@@ -244,15 +244,15 @@ class Exchange:
             yield from (gang for gang in gangs if gang.request.slots <= most)
 
     def _clear_one(self) -> Way | None:
-        room, gains = self.room, dict[str, int]()
+        needs, gains = self.needs, dict[str, int]()
         for gang in self._able():
             for part in gang.parts:
                 agent_id = part.agent_id
                 gains[agent_id] = gains.get(agent_id, 0) + len(part.slot_ids)
-                seats = room.board.seats.get(agent_id)
-                if seats is None or seats.size < room.shape.slots or not room.could_use(seats):
+                seats = needs.board.seats.get(agent_id)
+                if seats is None or seats.size < needs.shape.slots or not needs.could_use(seats):
                     continue
-                if gains[agent_id] >= room.missing(seats):
+                if gains[agent_id] >= needs.missing(seats):
                     victims = self._victims_on(seats)
                     if victims is not None:
                         return Way(tuple(sorted(victims)), (agent_id,))
@@ -260,18 +260,18 @@ class Exchange:
 
     def _victims_on(self, seats: Seats) -> dict[str, int] | None:
         """Return gangs that hold the missing slots on an agent, with these slots; or None."""
-        missing = self.room.missing(seats)
+        missing = self.needs.missing(seats)
         stayers = {
             gang.request.id: gang
-            for gang in self.room.board.stayers(seats, ANY_PRIORITY)
+            for gang in self.needs.board.stayers(seats, ANY_PRIORITY)
             if seats.freed_by(gang)
         }
         victims: dict[str, int] = {}
-        level, groups = dict(self.level), self.room.board.groups
+        level, groups = dict(self.level), self.needs.board.groups
 
         def order(gang: Running) -> tuple[float, float, str]:
             group = groups[gang.request.group]
-            cost = cost_of(gang, self.room.now)
+            cost = cost_of(gang, self.needs.now)
             return -level[group.id] / group.weight, cost, gang.request.id
 
         while sum(victims.values()) < missing:
@@ -290,7 +290,7 @@ class Exchange:
 
     def _clear_wholes(self) -> Way | None:
         """Clear agents one after the other until there are enough of one kind and size."""
-        board, kept, shape = self.room.board, self.room.kept, self.room.shape
+        board, kept, shape = self.needs.board, self.needs.kept, self.needs.shape
         victims: set[str] = set()
         already = in_sections(board.clear(shape, kept.agents))
         clear = {key: [seats for _, seats in some] for key, some in already.items()}
@@ -313,7 +313,7 @@ class Exchange:
 
     def _clear_whole(self, seats: Seats, victims: set[str]) -> bool:
         """Add all gangs that stay on an agent to the victims, or none of them."""
-        stayers = self.room.board.stayers(seats, ANY_PRIORITY)
+        stayers = self.needs.board.stayers(seats, ANY_PRIORITY)
         new = [gang for gang in stayers if gang.request.id not in victims]
         level = dict(self.level)
         for gang in new:

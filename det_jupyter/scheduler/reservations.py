@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from det_jupyter.scheduler.board import (
-    Board,
     Closed,
     Seats,
+    SlotBoard,
     equal_wholes,
     in_sections,
 )
@@ -46,7 +46,7 @@ class Reservations:
         promised: The waiting requests that have promises, in the order of the queue.
     """
 
-    def __init__(self, board: Board, promised: Sequence[Request]) -> None:
+    def __init__(self, board: SlotBoard, promised: Sequence[Request]) -> None:
         self.agents: dict[str, int | None] = {}  # the keeper's priority; None: firmly
         self.spare: dict[str, int] = {}
         self.by_request: dict[str, tuple[str, ...]] = {}

@@ -15,7 +15,7 @@ from det_jupyter.contract.values.lengths import Length, parse_length
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, Close, ExitReason, TrainTo
-from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
+from det_jupyter.searcher.planning import BracketForecast, plan_full_length
 from det_jupyter.searcher.searcher_section import OfLength, OfTrials
 from det_jupyter.searcher.trials import CLOSED, EXITED, TRAINING, Trials
 
@@ -31,7 +31,7 @@ class SingleSearcher(OfLength):
         """Return the search method."""
         return FullLength(trials, self.max_length)
 
-    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[BracketForecast]:
         """Return the planned training."""
         return [plan_full_length(1, 1, self.max_length.amount)]
 
@@ -52,7 +52,7 @@ class RandomSearcher(OfTrials):
             replaces_invalid=True,
         )
 
-    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[BracketForecast]:
         """Return the planned training."""
         full = self.max_length.amount
         return [plan_full_length(self.max_trials, self.max_concurrent_trials, full)]

@@ -20,7 +20,7 @@ from det_jupyter.contract.schema.hyperparameters import leaves, ranges_in_lists
 from det_jupyter.contract.schema.key_paths import join_all
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.full_length import FullLength
-from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
+from det_jupyter.searcher.planning import BracketForecast, plan_full_length
 from det_jupyter.searcher.searcher_section import OfLength
 from det_jupyter.searcher.trials import Trials
 
@@ -49,7 +49,7 @@ class GridSearcher(OfLength):
             hparams_of=lambda index: grid.point(len(grid) - 1 - index),
         )
 
-    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[BracketForecast]:
         """Return the planned training."""
         number = len(Grid(hyperparameters))
         return [plan_full_length(number, self.max_concurrent_trials, self.max_length.amount)]

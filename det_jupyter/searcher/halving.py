@@ -24,7 +24,7 @@ from det_jupyter.errors import Problem
 from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, ExitReason
-from det_jupyter.searcher.planning import BracketPlan, Form, PlannedBracket, Rules, plan_rungs
+from det_jupyter.searcher.planning import BracketForecast, BracketPlan, Form, Rules, plan_rungs
 from det_jupyter.searcher.rung_lengths import MAX_RUNGS, divisor_of, rung_lengths
 from det_jupyter.searcher.searcher_section import Divisor, SearcherSection, TrialCount
 from det_jupyter.searcher.trials import MAX_AT_WORK, Trials
@@ -99,7 +99,7 @@ class HalvingSection(SearcherSection):
         """Return the search method."""
         return Halving(self, trials)
 
-    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[BracketForecast]:
         """Return the planned training of the brackets."""
         rules, full = self.rules, self.full
         return [plan_rungs(p, full, rules.divisor, rules.form) for p in self.plan_brackets()]

@@ -29,9 +29,9 @@ from det_jupyter.searcher.bracket import Bracket
 from det_jupyter.searcher.change_checks import find_shorter
 from det_jupyter.searcher.method import Action, AskPruner, ExitReason
 from det_jupyter.searcher.planning import (
+    BracketForecast,
     BracketPlan,
     Form,
-    PlannedBracket,
     Rules,
     plan_full_length,
     plan_rungs,
@@ -69,7 +69,7 @@ class OptunaSearcher(OfTrials):
         """Return the search method."""
         return Optuna(self, trials)
 
-    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[BracketForecast]:
         """Return the planned training."""
         number, full = self.max_trials, self.max_length.amount
         limit = min(self.max_concurrent_trials or number, number)

@@ -51,7 +51,7 @@ class BracketPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedBracket:
+class BracketForecast:
     """The planned training of a bracket.
 
     A search without brackets is planned as one bracket with one length.
@@ -65,7 +65,7 @@ class PlannedBracket:
 
 def plan_full_length(
     max_trials: int, max_concurrent_trials: int, full: int, *, least: int | None = None
-) -> PlannedBracket:
+) -> BracketForecast:
     """Return the planned training of trials that are not compared at rungs.
 
     Args:
@@ -73,7 +73,7 @@ def plan_full_length(
         least: Length from which on a trial may end early; None: all train to the full length.
     """
     trials = {full: max_trials}
-    return PlannedBracket(
+    return BracketForecast(
         trials=trials,
         least_trials={least or full: max_trials},
         most_trials=trials,
@@ -81,7 +81,7 @@ def plan_full_length(
     )
 
 
-def plan_rungs(plan: BracketPlan, full: int, divisor: float, form: Form) -> PlannedBracket:
+def plan_rungs(plan: BracketPlan, full: int, divisor: float, form: Form) -> BracketForecast:
     """Return the planned training of a bracket."""
     lengths = rung_lengths(full, divisor, plan.num_rungs)
     least, expected, most = [plan.max_trials], [plan.max_trials], [plan.max_trials]
@@ -89,7 +89,7 @@ def plan_rungs(plan: BracketPlan, full: int, divisor: float, form: Form) -> Plan
         least.append(int(least[-1] / divisor) if form is Form.PROMOTE else 1)
         most.append(max(most[-1] - ceil(divisor) + 1, 0) if form is Form.PROMOTE else most[-1])
         expected.append(min(max(int(expected[-1] / divisor), 1), most[-1]))
-    return PlannedBracket(
+    return BracketForecast(
         trials=_ends(lengths, expected),
         least_trials=_ends(lengths, least),
         most_trials=_ends(lengths, most),

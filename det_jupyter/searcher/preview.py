@@ -17,7 +17,7 @@ from typing import Any
 from det_jupyter.contract.schema.hyperparameters import is_range, leaves
 from det_jupyter.contract.values.text import hparam_text
 from det_jupyter.searcher.grid import axis_values
-from det_jupyter.searcher.planning import Ends, PlannedBracket
+from det_jupyter.searcher.planning import BracketForecast, Ends
 from det_jupyter.searcher.searcher_section import SearcherSection
 
 # Most trials that are simulated; with more, the wait for the last ones is negligible.
@@ -33,7 +33,7 @@ class Preview:
     searcher: str  # its name
     metric: str  # the searcher metric
     unit: str  # batches, records, epochs or the time metric
-    brackets: tuple[PlannedBracket, ...]  # most rungs first
+    brackets: tuple[BracketForecast, ...]  # most rungs first
 
     @property
     def num_trials(self) -> int:

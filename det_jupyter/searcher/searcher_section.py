@@ -27,7 +27,7 @@ from det_jupyter.contract.schema.fields import (
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import Problem
 from det_jupyter.searcher.method import SearchMethod
-from det_jupyter.searcher.planning import PlannedBracket
+from det_jupyter.searcher.planning import BracketForecast
 from det_jupyter.searcher.rung_lengths import MAX_RUNGS
 from det_jupyter.searcher.trials import Trials
 
@@ -67,7 +67,7 @@ class SearcherSection(Section):
         """Return the search method, which creates and directs these trials."""
         raise NotImplementedError
 
-    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[BracketForecast]:
         """Return the planned training, the bracket with the most rungs first."""
         raise NotImplementedError
 

@@ -21,7 +21,7 @@ from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.messages import TrackerOrder
 from det_jupyter.contract.values.reserved_hosts import is_reserved
 from det_jupyter.errors import MasterUnreachable, NotFound
-from det_jupyter.trackers.service import Refused, Sender, Source, Unreachable
+from det_jupyter.trackers.service import MasterFeed, Sender, TrackerRefused, Unreachable
 
 logger = logging.getLogger("det_jupyter.trackers")
 
@@ -46,7 +46,7 @@ def main() -> int:
     take_credentials(order)
     if not order.is_named:
         refuse_reserved()
-    source = Source(Client(Session(info, is_users=False)), info.host)
+    source = MasterFeed(Client(Session(info, is_background=True)), info.host)
     try:
         send_all(_sender_of(order, source), source, order.group)
     except (MasterUnreachable, NotFound):  # the master has ended, or has replaced this sender
@@ -65,10 +65,10 @@ def take_credentials(order: TrackerOrder) -> None:
     variables with credentials, and the home folder with MLflow's files and .netrc, are hidden.
     """
     replaced = MLFLOW_CREDENTIALS if order.credentials else ()
-    for name in replaced if order.is_users else OF_USER:
+    for name in replaced if order.gets_credentials else OF_USER:
         os.environ.pop(name, None)
     os.environ.update(order.credentials)
-    if not order.is_users:
+    if not order.gets_credentials:
         os.environ["HOME"] = os.devnull
 
 
@@ -104,7 +104,7 @@ def _end_with_input() -> None:
     os._exit(0)
 
 
-def _sender_of(order: TrackerOrder, source: Source) -> Sender:
+def _sender_of(order: TrackerOrder, source: MasterFeed) -> Sender:
     tracker = Tracker.model_validate(order.tracker)
     if tracker.type == "wandb":
         from det_jupyter.trackers.wandb_sender import WandbSender
@@ -124,11 +124,11 @@ def _sender_of(order: TrackerOrder, source: Source) -> Sender:
         experiment=tracker.group,
         source=source,
         secrets=list(order.credentials.values()),
-        is_users=order.is_users,
+        gets_credentials=order.gets_credentials,
     )
 
 
-def send_all(sender: Sender, source: Source, group: str) -> None:
+def send_all(sender: Sender, source: MasterFeed, group: str) -> None:
     """Send all work of a group, until the master has had none for a while."""
     idle_since = time.monotonic()
     while time.monotonic() < idle_since + _IDLE_S:
@@ -136,7 +136,7 @@ def send_all(sender: Sender, source: Source, group: str) -> None:
         for work in works:
             try:
                 sender.send(work)
-            except Refused as refused:
+            except TrackerRefused as refused:
                 source.report(work, str(refused))
             except Unreachable as problem:
                 source.report(work, str(problem), is_unreachable=True)

@@ -1,4 +1,4 @@
-"""Converts errors of MLflow's library to Unreachable or Refused."""
+"""Converts errors of MLflow's library to Unreachable or TrackerRefused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import mlflow.exceptions
 import requests
 
 from det_jupyter.contract.values.addresses import without_secrets
-from det_jupyter.trackers.service import Refused, Unreachable
+from det_jupyter.trackers.service import TrackerRefused, Unreachable
 
 _NO_ENDPOINT = "ENDPOINT_NOT_FOUND"  # also when a web server answers with a page
 _OUR_MISTAKE = "INVALID_PARAMETER_VALUE"  # found by the library, without a request
@@ -31,7 +31,7 @@ class Problems:
         shown_as: MLflow's address, without secrets.
         is_server: Whether it is the address of a server.
         secrets: Texts that no message may contain.
-        is_users: Whether MLflow gets the user's credentials.
+        gets_credentials: Whether MLflow gets the user's credentials.
         has_credentials: Whether there are credentials.
         fails_at_all: Returns whether MLflow also fails at a request that is not about our
             experiments; called after an error.
@@ -43,7 +43,7 @@ class Problems:
         shown_as: str,
         is_server: bool,
         secrets: Sequence[str],
-        is_users: bool,
+        gets_credentials: bool,
         has_credentials: bool,
         fails_at_all: Callable[[], bool],
     ) -> None:
@@ -51,11 +51,11 @@ class Problems:
         self._is_server = is_server
         self._secrets = secrets
         self._wants = "refuses the credentials" if has_credentials else _MISSING
-        if not (is_users or has_credentials):
+        if not (gets_credentials or has_credentials):
             self._wants = _WITHHELD
         self._fails_at_all = fails_at_all
 
-    def of(self, error: Exception) -> Unreachable | Refused:
+    def of(self, error: Exception) -> Unreachable | TrackerRefused:
         """Return the exception to raise for an error."""
         cause = find_request_error(error)
         if isinstance(cause, requests.Timeout):
@@ -77,10 +77,10 @@ class Problems:
             return Unreachable(f"{self._shown_as} has failed: {said}")
         if status >= 500:
             return self._failure(said)
-        return Refused(f"{self._shown_as} refuses: {said}")
+        return TrackerRefused(f"{self._shown_as} refuses: {said}")
 
-    def _failure(self, message: str) -> Unreachable | Refused:
-        kind = Unreachable if self._fails_at_all() else Refused
+    def _failure(self, message: str) -> Unreachable | TrackerRefused:
+        kind = Unreachable if self._fails_at_all() else TrackerRefused
         return kind(f"{self._shown_as} has failed: {message}")
 
 

@@ -19,14 +19,14 @@ from mlflow import MlflowClient
 from mlflow.entities import LifecycleStage, ViewType
 
 from det_jupyter.trackers.contents import Last, RunFacts
-from det_jupyter.trackers.service import Refused
+from det_jupyter.trackers.service import TrackerRefused
 
 _KEY = "det_jupyter.key"  # the tag by which a run is found again
 _ABSENT = "RESOURCE_DOES_NOT_EXIST"
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class MlflowRun:
     """A run of MLflow, as this process has read or created it."""
 
     id: str
@@ -62,7 +62,7 @@ class Runs:
         self._name = experiment
         self._shown_as = shown_as
 
-    def read(self, run_id: str) -> Run | None:
+    def read(self, run_id: str) -> MlflowRun | None:
         """Return a run with its parameters, tags and last points; None: it does not exist.
 
         They are read from MLflow: an earlier process may have sent data and ended before it could
@@ -75,7 +75,7 @@ class Runs:
                 return None
             raise
         data = found.to_proto().data
-        return Run(
+        return MlflowRun(
             id=run_id,
             artifacts=found.info.artifact_uri,
             is_deleted=found.info.lifecycle_stage == LifecycleStage.DELETED,
@@ -84,11 +84,11 @@ class Runs:
             tags={tag.key: tag.value for tag in data.tags},
         )
 
-    def find_or_make(self, key: str, facts: RunFacts) -> Run:
+    def find_or_make(self, key: str, facts: RunFacts) -> MlflowRun:
         """Return the run with a trial's tag, even from the trash; create it if there is none.
 
         Raises:
-            Refused: The experiment is deleted in MLflow.
+            TrackerRefused: The experiment is deleted in MLflow.
         """
         experiment_id = self._experiment()
         found = self._client.search_runs(
@@ -107,7 +107,7 @@ class Runs:
             run_name=facts.name,
             tags={_KEY: key, **source},
         )
-        return Run(id=made.info.run_id, artifacts=made.info.artifact_uri)
+        return MlflowRun(id=made.info.run_id, artifacts=made.info.artifact_uri)
 
     def _experiment(self) -> str:
         """Return the id of the experiment in MLflow; create it if it does not exist.
@@ -124,7 +124,7 @@ class Runs:
                 if found is None:
                     raise
         if found.lifecycle_stage == LifecycleStage.DELETED:
-            raise Refused(
+            raise TrackerRefused(
                 f"the experiment {self._name} is deleted at {self._shown_as}; restore it there "
                 f"(`mlflow experiments restore -x {found.experiment_id}`), or name another one"
             )

@@ -38,8 +38,8 @@ from det_jupyter.trackers.contents import (
     take_new,
 )
 from det_jupyter.trackers.mlflow_problems import Problems, find_request_error
-from det_jupyter.trackers.mlflow_runs import Run, Runs
-from det_jupyter.trackers.service import Source
+from det_jupyter.trackers.mlflow_runs import MlflowRun, Runs
+from det_jupyter.trackers.service import MasterFeed
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ class MlflowSender:
         experiment: Name of the experiment in MLflow.
         source: Reads from the master.
         secrets: Credentials of the environment, which no message may contain.
-        is_users: Whether the user has named the address, so that MLflow gets the user's
-            credentials.
+        gets_credentials: Whether MLflow gets the user's credentials, as the user has named the
+            address.
     """
 
     def __init__(
@@ -96,24 +96,24 @@ class MlflowSender:
         tracking_uri: str,
         shown_as: str,
         experiment: str,
-        source: Source,
+        source: MasterFeed,
         secrets: Sequence[str] = (),
-        is_users: bool = True,
+        gets_credentials: bool = True,
     ) -> None:
         self._name = experiment
         self._source = source
-        self._tracking_uri, self._is_users = tracking_uri, is_users
+        self._tracking_uri, self._gets_credentials = tracking_uri, gets_credentials
         self._client = MlflowClient(tracking_uri=tracking_uri)
         self._known = Runs(self._client, experiment=experiment, shown_as=shown_as)
         self._problems = Problems(
             shown_as=shown_as,
             is_server=is_url(tracking_uri),
             secrets=[*secrets, *secrets_in(tracking_uri)],
-            is_users=is_users,
+            gets_credentials=gets_credentials,
             has_credentials=bool(secrets) or "@" in urlsplit(tracking_uri).netloc,
             fails_at_all=self._fails_at_all,
         )
-        self._runs: dict[tuple[int, int], Run] = {}
+        self._runs: dict[tuple[int, int], MlflowRun] = {}
 
     def send(self, work: TrackerWork) -> None:
         """Send what is new of an experiment, and store its new position in the master."""
@@ -155,7 +155,7 @@ class MlflowSender:
             stored[trial_id] = self._send_trial(trial, points).stored()
         return stored
 
-    def _send_trial(self, trial: _Trial, points: Sequence[Point]) -> Run:
+    def _send_trial(self, trial: _Trial, points: Sequence[Point]) -> MlflowRun:
         """Send what is new of a trial, and return its run."""
         known = self._runs.get(trial.key)
         if known is None or known.is_deleted:
@@ -167,7 +167,7 @@ class MlflowSender:
                 raise
         return self._send_run(trial, self._run_of(trial), points)  # lost or deleted since then
 
-    def _send_run(self, trial: _Trial, run: Run, points: Sequence[Point]) -> Run:
+    def _send_run(self, trial: _Trial, run: MlflowRun, points: Sequence[Point]) -> MlflowRun:
         if not run.is_deleted:
             self._send_points(run, points)
             self._send_facts(run, trial.facts)
@@ -179,7 +179,7 @@ class MlflowSender:
 
     # runs
 
-    def _run_of(self, trial: _Trial) -> Run:
+    def _run_of(self, trial: _Trial) -> MlflowRun:
         """Return the run of a trial as MLflow has it; create it if there is none.
 
         A run that lacks earlier points, as it is new or was in the trash, gets these first.
@@ -189,7 +189,7 @@ class MlflowSender:
         former_id, was_deleted = stored.get("run_id", ""), stored.get("is_deleted", False)
         run = self._known.read(former_id) if former_id else None
         if run is None and was_deleted and trial.work.seq:  # the trash was emptied
-            run = Run(id=former_id, is_deleted=True)
+            run = MlflowRun(id=former_id, is_deleted=True)
         run = run or self._known.find_or_make(trial.tag, trial.facts)
         is_other = run.id != former_id
         run.replaces = former_id if is_other else stored.get("replaces", "")
@@ -211,7 +211,7 @@ class MlflowSender:
         run = self._known.read(run_id)
         return run is not None and not run.is_deleted
 
-    def _send_missed(self, trial: _Trial, run: Run) -> None:
+    def _send_missed(self, trial: _Trial, run: MlflowRun) -> None:
         """Send the points of a trial that come before the items of this page."""
         for items in self._source.pages(trial.work.experiment_id, 0):
             earlier = [each for each in items if each.seq < trial.seq]
@@ -222,7 +222,7 @@ class MlflowSender:
 
     # contents
 
-    def _send_points(self, run: Run, points: Sequence[Point]) -> None:
+    def _send_points(self, run: MlflowRun, points: Sequence[Point]) -> None:
         named = [point._replace(key=plain_name(point.key)) for point in points]
         new = take_new(named, dict(run.last))
         for first in range(0, len(new), _METRICS_AT_ONCE):
@@ -231,7 +231,7 @@ class MlflowSender:
             self._client.log_batch(run.id, metrics=metrics)
             take_new(some, run.last)
 
-    def _send_facts(self, run: Run, facts: RunFacts) -> None:
+    def _send_facts(self, run: MlflowRun, facts: RunFacts) -> None:
         tags = tags_of(facts)
         tags |= {name: "" for name in _CLEARED if name in run.tags and name not in tags}
         params = {plain_name(name): str(value) for name, value in facts.params.items()}
@@ -255,7 +255,7 @@ class MlflowSender:
                 self._client.update_run(run.id, status=status)
             run.status = status
 
-    def _send_code(self, run: Run, experiment_id: int) -> None:
+    def _send_code(self, run: MlflowRun, experiment_id: int) -> None:
         """Store the code with a new run, and set a tag with the place of the code.
 
         The code is not written to a folder of this computer that a server chooses, unless the user
@@ -263,7 +263,7 @@ class MlflowSender:
         """
         files = self._source.code(experiment_id)
         where = "with the experiment, on the computer that it was submitted on"
-        if self._is_users or not is_misplaced(run.artifacts, self._tracking_uri):
+        if self._gets_credentials or not is_misplaced(run.artifacts, self._tracking_uri):
             try:
                 where = self._store_code(run, files)
             except Exception as error:  # of any library that the artifact store needs
@@ -271,7 +271,7 @@ class MlflowSender:
         self._client.set_tag(run.id, _CODE, where)
         run.tags[_CODE] = where
 
-    def _store_code(self, run: Run, files: Mapping[str, str]) -> str:
+    def _store_code(self, run: MlflowRun, files: Mapping[str, str]) -> str:
         """Store the code among the artifacts of a run; return its place in words."""
         kept = [each for each in files.items() if len(each[1]) <= _LONGEST_FILE][:_MOST_FILES]
         for name, text in kept:

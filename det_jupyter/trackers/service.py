@@ -24,21 +24,21 @@ class Unreachable(Exception):
     """The tracker cannot be reached, or refuses everything; the text has the reason."""
 
 
-class Refused(Exception):
+class TrackerRefused(Exception):
     """The tracker refuses the data of one experiment, or fails at it; the text has the reason."""
 
 
 class Sender(Protocol):
     """Sends experiments to one tracker. Data that is sent twice must be stored once.
 
-    Its method raises Unreachable or Refused; other exceptions are bugs.
+    Its method raises Unreachable or TrackerRefused; other exceptions are bugs.
     """
 
     def send(self, work: TrackerWork) -> None:
         """Send what is new of an experiment, and store its new position in the master."""
 
 
-class Source:
+class MasterFeed:
     """Reads from the master, and reports to it.
 
     Args:

@@ -29,7 +29,7 @@ from det_jupyter.contract.messages import Curve, TrackerProgress, TrackerWork
 from det_jupyter.contract.values.addresses import without_secrets
 from det_jupyter.errors import NotFound
 from det_jupyter.trackers.contents import RunFacts, code_file, rows_of
-from det_jupyter.trackers.service import Refused, Source, Unreachable
+from det_jupyter.trackers.service import MasterFeed, TrackerRefused, Unreachable
 
 _PERIOD_S = 60.0
 _SHARE = 20  # at most 1/20 of the time is spent on writing
@@ -47,7 +47,9 @@ class WandbSender:
         source: Reads from the master.
     """
 
-    def __init__(self, *, folder: Path, project: str, entity: str | None, source: Source) -> None:
+    def __init__(
+        self, *, folder: Path, project: str, entity: str | None, source: MasterFeed
+    ) -> None:
         self._folder = folder
         self._project = project
         self._entity = entity
@@ -79,7 +81,7 @@ class WandbSender:
             why = error.strerror or type(error).__name__
             raise Unreachable(f"{self._folder} cannot be written: {why}") from None
         except wandb.Error as error:
-            raise Refused(f"W&B refuses: {without_secrets(str(error), ())}") from None
+            raise TrackerRefused(f"W&B refuses: {without_secrets(str(error), ())}") from None
         ended = time.monotonic()
         self._not_before[work.id] = ended + max(_PERIOD_S, _SHARE * (ended - began))
         self._source.advance(work, work.seq, TrackerProgress(seq=seq))

@@ -7,7 +7,7 @@ import type {
   IComparisonState,
   IFact,
   ISide,
-  ITable,
+  IFactTable,
   ICodeDifference
 } from './model/state.js';
 import type { Settings } from './model/viewsettings.js';
@@ -123,7 +123,7 @@ export class ComparisonView {
     return h('th', { scope: 'col' }, key(side), ' ', name, note);
   }
 
-  private _table(table: ITable, sides: ISide[]): HTMLElement {
+  private _table(table: IFactTable, sides: ISide[]): HTMLElement {
     if (table.facts.length === 0) {
       return h('p.det-quiet', {}, table.empty);
     }

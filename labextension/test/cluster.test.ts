@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi, type Mock } from 'vitest';
 
 import { ClusterSection } from '../src/cluster/clustersection.js';
-import type { ICluster, IPoolSlots } from '../src/model/state.js';
+import type { ISlotsAndQueue, IPoolSlots } from '../src/model/state.js';
 import { SlotBars } from '../src/cluster/slotbars.js';
 import { english } from '../src/model/trans.js';
 import { WaitNote } from '../src/cluster/waits.js';
@@ -19,7 +19,7 @@ afterEach(() => {
 describe('slots and queue', () => {
   let section: ClusterSection;
 
-  function show(shown: ICluster | null): void {
+  function show(shown: ISlotsAndQueue | null): void {
     section.update(shown);
   }
 

@@ -1,6 +1,6 @@
 import type {
-  IAgentSlots,
-  ICluster,
+  IAgentBar,
+  ISlotsAndQueue,
   IPoolSlots,
   IQueueRow,
   ISlot,
@@ -22,12 +22,12 @@ export function slot(id: number, changes: Partial<ISlot> = {}): ISlot {
   };
 }
 
-export function agent(id: string, slots: ISlot[], changes: Partial<IAgentSlots> = {}): IAgentSlots {
+export function agent(id: string, slots: ISlot[], changes: Partial<IAgentBar> = {}): IAgentBar {
   const named = { id, hostname: id, pool: 'default', facts: [id] };
   return { ...named, is_connected: true, note: '', slots, more: '', ...changes };
 }
 
-export function pool(agents: IAgentSlots[], changes: Partial<IPoolSlots> = {}): IPoolSlots {
+export function pool(agents: IAgentBar[], changes: Partial<IPoolSlots> = {}): IPoolSlots {
   return {
     name: 'default',
     rules: 'by priority',
@@ -72,7 +72,7 @@ export function queued(place: number, changes: Partial<IQueueRow> = {}): IQueueR
 }
 
 /** Eight slots of one agent, of which the last is free; nobody waits. */
-export function cluster(changes: Partial<ICluster> = {}): ICluster {
+export function cluster(changes: Partial<ISlotsAndQueue> = {}): ISlotsAndQueue {
   const slots = Array.from({ length: 7 }, (_, i) => slot(i));
   slots.push(slot(7, { state: 'free', who: 'free', facts: ['slot 7', 'free'] }));
   return {

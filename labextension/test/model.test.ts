@@ -10,7 +10,7 @@ import {
 } from '../src/charts/curves.js';
 import { plotColumns } from '../src/charts/plot.js';
 import { Clock } from '../src/model/clock.js';
-import type { ISeries } from '../src/model/state.js';
+import type { IChartSeries } from '../src/model/state.js';
 import { chart, series } from './samples.js';
 
 describe('columns', () => {
@@ -58,7 +58,7 @@ describe('smoothing', () => {
   it('is not for short curves, nor for validations', () => {
     const steps = Array.from({ length: 120 }, (_, i) => i + 1);
     const long = series({ steps, values: steps });
-    const spanOf = (...curves: ISeries[]): number => smoothingSpan(chart(...curves));
+    const spanOf = (...curves: IChartSeries[]): number => smoothingSpan(chart(...curves));
     expect(spanOf(long)).toBeGreaterThan(0);
     expect(spanOf({ ...long, kind: 'points' })).toBe(0);
     expect(spanOf({ ...long, is_faint: true })).toBe(0);
@@ -67,7 +67,7 @@ describe('smoothing', () => {
   });
 
   it('is alike for all curves of a chart, however long they are', () => {
-    const noise = (n: number): ISeries => {
+    const noise = (n: number): IChartSeries => {
       const steps = Array.from({ length: n }, (_, i) => i + 1);
       return series({ kind: 'line', steps, values: steps.map(step => step % 2) });
     };

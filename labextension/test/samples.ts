@@ -1,14 +1,14 @@
 import type {
   IAxis,
   IChart,
-  IRow,
-  ISearch,
-  ISeries,
-  ITrial,
+  ITrialRow,
+  ISearchState,
+  IChartSeries,
+  ITrialDetails,
   IViewState
 } from '../src/model/state.js';
 
-export function series(changes: Partial<ISeries> = {}): ISeries {
+export function series(changes: Partial<IChartSeries> = {}): IChartSeries {
   return {
     trial_id: 1,
     label: 'training',
@@ -26,11 +26,11 @@ export function series(changes: Partial<ISeries> = {}): ISeries {
   };
 }
 
-export function chart(...all: ISeries[]): IChart {
+export function chart(...all: IChartSeries[]): IChart {
   return { title: 'loss', series: all, hidden: 0 };
 }
 
-export function trial(changes: Partial<ITrial> = {}): ITrial {
+export function trial(changes: Partial<ITrialDetails> = {}): ITrialDetails {
   return {
     id: 1,
     status: 'running',
@@ -107,7 +107,7 @@ export function state(changes: Partial<IViewState> = {}): IViewState {
   };
 }
 
-export function row(changes: Partial<IRow> = {}): IRow {
+export function row(changes: Partial<ITrialRow> = {}): ITrialRow {
   const { rungs = [0.5], aim = 0 } = changes;
   return {
     id: 1,
@@ -145,7 +145,7 @@ export function axis(changes: Partial<IAxis> = {}): IAxis {
 }
 
 /** Accuracy, on rungs of 1 and 4 epochs, by a learning rate and an optimizer. */
-export function search(rows: IRow[], changes: Partial<ISearch> = {}): ISearch {
+export function search(rows: ITrialRow[], changes: Partial<ISearchState> = {}): ISearchState {
   return {
     searcher: 'async_halving',
     metric: 'accuracy',

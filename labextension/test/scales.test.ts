@@ -4,7 +4,7 @@ import { spanText } from '../src/model/format.js';
 import { across, trialDots } from '../src/search/rungs.js';
 import { timeTicks } from '../src/search/progresspicture.js';
 import { axisText, placeOn, ticksOf, upward, valueAt } from '../src/model/scales.js';
-import type { IAxis, IRow } from '../src/model/state.js';
+import type { IAxis, ITrialRow } from '../src/model/state.js';
 import { axis, row, search } from './samples.js';
 import cases from './place-cases.json' with { type: 'json' };
 
@@ -20,7 +20,7 @@ describe('the saved picture and the live one', () => {
     expect(across(id)).toBeCloseTo(share, 6);
   });
 
-  it.each(cases.dots as [Partial<IRow>, unknown[]][])('have the dots of %j', (given, dots) => {
+  it.each(cases.dots as [Partial<ITrialRow>, unknown[]][])('have the dots of %j', (given, dots) => {
     const found = trialDots(row(given));
     expect(found.map(({ rung, mark, value }) => [rung, mark, value])).toEqual(dots);
   });

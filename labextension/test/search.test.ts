@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import type { IRow } from '../src/model/state.js';
+import type { ITrialRow } from '../src/model/state.js';
 import {
   describe as describeRow,
   matches,
@@ -13,7 +13,7 @@ import { tableHeadings, tableRow } from '../src/search/tablecells.js';
 import { english } from '../src/model/trans.js';
 import { row, search } from './samples.js';
 
-const ids = (rows: readonly IRow[]): number[] => rows.map(one => one.id);
+const ids = (rows: readonly ITrialRow[]): number[] => rows.map(one => one.id);
 
 describe('rows', () => {
   it('have ranks from the best to the worst; without a metric there is none', () => {
@@ -90,7 +90,7 @@ describe('words', () => {
   const rows = [row({ id: 4, best: 0.9812, values: [0.005, 1] }), row({ id: 5, best: null })];
 
   it('describe a trial with its hyperparameters', () => {
-    expect(describeRow(rows[0] as IRow, search(rows), english)).toBe(
+    expect(describeRow(rows[0] as ITrialRow, search(rows), english)).toBe(
       'trial 4 · resting · accuracy 0.9812 · lr 0.005000 · optimizer.name adam'
     );
   });
@@ -128,7 +128,7 @@ describe('cells', () => {
   });
 
   it('say that a missing metric counts as the worst', () => {
-    const texts = (one: IRow): string[] =>
+    const texts = (one: ITrialRow): string[] =>
       tableRow(one, search([]), english).cells.map(cell => cell.text);
     expect(texts(row({ rungs: [null], best: null }))).toContain('none: worst');
     expect(texts(row({ rungs: [], best: null }))).not.toContain('none: worst');

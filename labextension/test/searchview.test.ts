@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 
 import type { IChartView } from '../src/charts/chart.js';
-import type { IRow, ISearch } from '../src/model/state.js';
+import type { ITrialRow, ISearchState } from '../src/model/state.js';
 import { Settings } from '../src/model/viewsettings.js';
 import { SearchView } from '../src/search/searchview.js';
 import { english } from '../src/model/trans.js';
@@ -12,11 +12,11 @@ import { wait } from './clustersamples.js';
 let view: SearchView;
 let chosen: (number | null)[];
 
-function stateOf(rows: IRow[], changes: Partial<ISearch> = {}): ReturnType<typeof state> {
+function stateOf(rows: ITrialRow[], changes: Partial<ISearchState> = {}): ReturnType<typeof state> {
   return state({ search: search(rows, changes), trials: [], num_trials: rows.length });
 }
 
-function show(rows: IRow[], changes: Partial<ISearch> = {}): void {
+function show(rows: ITrialRow[], changes: Partial<ISearchState> = {}): void {
   chosen = [];
   view = new SearchView({
     requests: { trans: english, onCommand: () => Promise.resolve(), slowHint: '' },
@@ -35,7 +35,7 @@ function show(rows: IRow[], changes: Partial<ISearch> = {}): void {
 }
 
 /** Trials of which the one with number 1 is the best, and so on. */
-function trials(count: number): IRow[] {
+function trials(count: number): ITrialRow[] {
   return Array.from({ length: count }, (_, i) =>
     row({ id: i + 1, best: 1 - (i + 1) / 1000, values: [0.1 / (i + 1), i % 2] })
   );
@@ -124,7 +124,7 @@ describe('table', () => {
     show(trials(3));
     const before = find('tr[data-trial="2"]');
     const rows = trials(3);
-    view.update(stateOf([rows[0] as IRow, { ...(rows[1] as IRow), best: 0.9995 }]), 1001);
+    view.update(stateOf([rows[0] as ITrialRow, { ...(rows[1] as ITrialRow), best: 0.9995 }]), 1001);
     expect(shownIds()).toEqual([2, 1]);
     expect(find('tr[data-trial="2"]')).toBe(before);
     expect(before.children[3]?.textContent).toBe('0.9995');

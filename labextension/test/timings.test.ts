@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { stacked } from '../src/charts/picture.js';
 import { shownTitle, shownTrial } from '../src/model/showntrial.js';
 import { english } from '../src/model/trans.js';
-import { PARTS, type ISearch } from '../src/model/state.js';
+import { PARTS, type ISearchState } from '../src/model/state.js';
 import { formatMeasure, formatSeconds } from '../src/model/units.js';
 import { aligned } from '../src/series/columns.js';
 import { inParts, type ISeriesQuestion } from '../src/series/seriespages.js';
@@ -161,13 +161,13 @@ it('shows in the tabs about one trial the best of a search, unless another train
     row({ id: 9, best: 0.9, status: 'completed' }),
     row({ id: 11, best: null, status: 'error' })
   ];
-  const shown = (changes: Partial<ISearch> = {}, all = rows): [number | undefined, string] => {
+  const shown = (changes: Partial<ISearchState> = {}, all = rows): [number | undefined, string] => {
     const view = state({ trials: [], search: search(all, changes) });
     return [shownTrial(view)?.id, shownTitle(view, english)];
   };
   expect(shown()).toEqual([9, 'Trial 9, the best (choose another one in the table of Overview)']);
   expect(shown({ smaller_is_better: true })[0]).toBe(7);
   expect(shown({}, [row({ id: 11, best: null, status: 'running' }), ...rows])[0]).toBe(11);
-  const chosen = { ...search(rows).chosen, trial: trial({ id: 7 }) } as ISearch['chosen'];
+  const chosen = { ...search(rows).chosen, trial: trial({ id: 7 }) } as ISearchState['chosen'];
   expect(shown({ chosen })).toEqual([7, 'Trial 7 (choose another one in the table of Overview)']);
 });

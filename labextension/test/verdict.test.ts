@@ -4,7 +4,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import type { IRequestContext } from '../src/dom/notice.js';
 import type { Ask } from '../src/model/questions.js';
 import { Settings } from '../src/model/viewsettings.js';
-import type { IVerdict } from '../src/model/state.js';
+import type { IVerdictState } from '../src/model/state.js';
 import { english } from '../src/model/trans.js';
 import { OrderControls, type IOrdered } from '../src/timings/orders.js';
 import type { IPanel } from '../src/tabs/tab.js';
@@ -15,7 +15,7 @@ import { measured, seriesPage } from './seriessamples.js';
 import { state, trial } from './samples.js';
 import type { ISeriesPage } from '../src/model/answers.js';
 
-const VERDICT: IVerdict = {
+const VERDICT: IVerdictState = {
   kind: 'straggler',
   word: 'waiting for a slow rank',
   tone: 'warn',

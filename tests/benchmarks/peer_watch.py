@@ -48,7 +48,7 @@ async def percent_of_a_core(num_agents: int, seconds: float, pair: tuple[str, st
     dialers = [Dialer(gang=_GANG, link=link, here=[name]) for name in names]
     with ExitStack() as held:
         for listener in listeners:
-            held.enter_context(listener.carrying(_GANG, link))
+            held.enter_context(listener.accepting(_GANG, link))
         watches = [asyncio.create_task(peers.watch(dialer)) for dialer in dialers]
         await asyncio.sleep(1)
         before = time.process_time()

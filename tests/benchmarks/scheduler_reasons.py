@@ -9,7 +9,7 @@ from typing import Any
 
 from det_jupyter.contract.messages import Estimate
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
+from det_jupyter.scheduler.reasons import PoolSurvey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.snapshot import Snapshot
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
 from tests.scheduler_pool import Pool
@@ -72,9 +72,9 @@ def run_reasons(name: str, num_agents: int, num_waiting: int) -> dict[str, Any]:
     facts = BusyFacts(pool)
     waiting = [request.id for request in pool.waiting(NUM_REASONS)]
     began = time.thread_time()
-    why_waiting(Survey(pool.snapshot(), facts), waiting[0])
+    why_waiting(PoolSurvey(pool.snapshot(), facts), waiting[0])
     first_s = time.thread_time() - began
-    gathered, times = Survey(pool.snapshot(), facts), []
+    gathered, times = PoolSurvey(pool.snapshot(), facts), []
     for request_id in waiting:
         began = time.thread_time()
         why_waiting(gathered, request_id)

@@ -17,8 +17,8 @@ from det_jupyter.contract.messages import SeriesPage
 from det_jupyter.contract.messages.verdicts import VerdictKind
 from det_jupyter.front.notebook.handles.front_end import STATIC_DIR
 from det_jupyter.view import ViewState, build_view_state
-from det_jupyter.view.model.trial_state import Trial
-from det_jupyter.view.model.verdict_state import VERDICT_WORDS, Verdict
+from det_jupyter.view.model.trial_state import TrialDetails
+from det_jupyter.view.model.verdict_state import VERDICT_WORDS, VerdictState
 from tests.browser.gallery import THEMES, page_of
 from tests.browser.lab import chromium_page
 from tests.browser.series_samples import answers, nothing_measured, system, timings
@@ -67,13 +67,13 @@ def samples() -> dict[str, tuple[str, ViewState, tuple[SeriesPage, SeriesPage]]]
     }
 
 
-def state_with(found: Verdict) -> ViewState:
+def state_with(found: VerdictState) -> ViewState:
     """Return a running experiment whose trial has a verdict."""
     state = build_view_state(
         experiment(trial(progress=0.75, steps_completed=100)), digits_curves(100), [],
         CREATED_AT + 42,
     )  # fmt: skip
-    one: Trial = state["trials"][0]
+    one: TrialDetails = state["trials"][0]
     one["verdict"] = found
     return state
 
@@ -84,7 +84,7 @@ _NETWORK = (
 )
 
 
-def verdict(kind: VerdictKind) -> Verdict:
+def verdict(kind: VerdictKind) -> VerdictState:
     """Return a verdict of this kind on a trial."""
     shares: dict[VerdictKind, float] = {
         "compute": 0.44, "input": 0.03, "communication": 0.07, "straggler": 0.38,

@@ -10,7 +10,7 @@ import torch
 from det_jupyter.client import Client
 from det_jupyter.errors import ConfigError
 from det_jupyter.view import ViewState
-from det_jupyter.view.model.trial_state import Trial
+from det_jupyter.view.model.trial_state import TrialDetails
 from tests.processes import DetHome, det_home
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit
 
@@ -30,10 +30,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
         yield running
 
 
-def run(client: Client, slots: int) -> Trial:
+def run(client: Client, slots: int) -> TrialDetails:
     """Train on that many slots; return the trial as it was while it ran."""
     experiment = submit(client, slow(0.02, resources={"slots_per_trial": slots}))
-    running: list[Trial] = []
+    running: list[TrialDetails] = []
 
     def note(state: ViewState) -> None:
         running.extend(trial for trial in state["trials"] if trial["backend"])

@@ -25,7 +25,7 @@ from fastapi.responses import StreamingResponse
 
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.remote_master import RemoteMaster
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir, run_dir
@@ -81,9 +81,9 @@ def make_plan(
     return plan.model_copy(update=changes)
 
 
-def run_of(plan: GangPlan) -> Run:
+def run_of(plan: GangPlan) -> AgentRun:
     """Return a run of a plan, of which no file exists."""
-    return Run(plan=plan, dir=RunDir(Path("/nowhere")), sockets=None)
+    return AgentRun(plan=plan, dir=RunDir(Path("/nowhere")), sockets=None)
 
 
 class FakeMaster:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.agent.runs import runner as runner_module
-from det_jupyter.agent.runs.run import Run, adopt_runs, new_run
+from det_jupyter.agent.runs.run import AgentRun, adopt_runs, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.spawn import Spawner
@@ -79,7 +79,7 @@ class Computers:
         plan = make_plan(ID, acts, slots=len(homes), agent_ids=homes, **changes)
         self.runners[on].carry_out(StartGang(plan=plan, link=link), agent_id=on)
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> AgentRun:
         return self.runners[name].runs_of(name)[ID]
 
     async def exit_of(self, name: str) -> GangExited:
@@ -98,7 +98,7 @@ def play(
     """Return a function that runs a scenario with two computers."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
 
-    def new_run_here(plan: GangPlan, link: GangLink, *, agents: Any, **options: Any) -> Run:
+    def new_run_here(plan: GangPlan, link: GangLink, *, agents: Any, **options: Any) -> AgentRun:
         run = new_run(plan, link, agents=agents, **options)
         run.dir = RunDir(run.dir.path.with_name(f"{run.id}-on-{next(iter(agents))}"))
         run.__post_init__()

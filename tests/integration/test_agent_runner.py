@@ -19,7 +19,7 @@ from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link import agent_service
 from det_jupyter.agent.link.agent_service import AgentService, serve
 from det_jupyter.agent.link.master_link import MasterLink
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.agent.runs.stopped_processes import report_stopped
@@ -151,7 +151,7 @@ def test_ranks_that_nobody_can_follow_are_ended_before_the_gang_is(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(Run, "note_started", fail)
+    monkeypatch.setattr(AgentRun, "note_started", fail)
     ranks = SleepingRanks()
     ended = asyncio.run(end_of_a_gang(make_runner(ranks, tmp_path / "sockets")))
     assert "RuntimeError: a fault of ours" in ended.error
@@ -201,7 +201,7 @@ def test_what_the_ranks_of_a_broken_off_run_have_left_is_ended_too(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr(Run, "note_started", fail)
+    monkeypatch.setattr(AgentRun, "note_started", fail)
     ranks = RanksWithDaemon()
     runner = make_runner(ranks, tmp_path / "sockets")
     ended = asyncio.run(end_of_a_gang(runner, "python3 train.py"))

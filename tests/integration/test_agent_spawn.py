@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.agent.starting import spawn
 from det_jupyter.agent.starting.rank_processes import RankExit, StartFailed, has_ended, kill_group
@@ -20,7 +20,7 @@ from tests.unit.agent.link.test_outbox import make_run
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentRun:
     """Return a run of two ranks that are `sleep` processes."""
     monkeypatch.setattr(spawn, "kernel_argv", lambda python: ["sleep", "3600"])
     run = make_run(tmp_path)
@@ -28,7 +28,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def spawn_gang(spawner: Spawner, run: Run) -> list[int]:
+def spawn_gang(spawner: Spawner, run: AgentRun) -> list[int]:
     lifeline, write_end = os.pipe()
     try:
         specs = make_specs(run, lifeline_fd=lifeline, num_threads=1)
@@ -39,7 +39,7 @@ def spawn_gang(spawner: Spawner, run: Run) -> list[int]:
 
 
 def test_group_is_killed_while_its_pid_is_still_the_rank_s(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spawner = Spawner()
     pids = spawn_gang(spawner, run)
@@ -55,7 +55,7 @@ def test_group_is_killed_while_its_pid_is_still_the_rank_s(
     assert not any(map(psutil.pid_exists, pids))
 
 
-def test_living_ranks_are_not_reaped(run: Run) -> None:
+def test_living_ranks_are_not_reaped(run: AgentRun) -> None:
     spawner = Spawner()
     pids = spawn_gang(spawner, run)
     spawner.reap()
@@ -67,7 +67,7 @@ def test_living_ranks_are_not_reaped(run: Run) -> None:
 
 
 def test_gang_of_which_a_rank_cannot_be_started_has_none_and_is_worth_another_try(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
     real = spawn._spawn
@@ -85,7 +85,7 @@ def test_gang_of_which_a_rank_cannot_be_started_has_none_and_is_worth_another_tr
 
 
 def test_single_rank_gets_no_port_and_its_share_of_threads(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: AgentRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     specs = []
 
@@ -95,7 +95,7 @@ def test_single_rank_gets_no_port_and_its_share_of_threads(
 
     monkeypatch.setattr(spawn, "_spawn", note)
     alone = run.plan.model_copy(update={"slots": run.plan.slots[:1]})
-    single = Run(plan=alone, dir=run.dir, sockets=tmp_path)
+    single = AgentRun(plan=alone, dir=run.dir, sockets=tmp_path)
     (spec,) = make_specs(single, lifeline_fd=0, num_threads=3)
     spawner = Spawner()
     processes = spawner.spawn_gang([spec], note="")
@@ -106,7 +106,7 @@ def test_single_rank_gets_no_port_and_its_share_of_threads(
     assert (spec.place.master_port, spec.place.num_threads) == (0, 3)
 
 
-def test_each_start_of_a_run_meets_elsewhere_and_with_another_secret(run: Run) -> None:
+def test_each_start_of_a_run_meets_elsewhere_and_with_another_secret(run: AgentRun) -> None:
     first, second = (make_specs(run, lifeline_fd=0, num_threads=1) for _ in range(2))
     assert len({spec.store for spec in first}) == len({spec.secret for spec in first}) == 1
     assert first[0].store != second[0].store

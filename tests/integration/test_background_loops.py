@@ -19,7 +19,7 @@ from det_jupyter.master.background.deleting import delete, remove_files
 from det_jupyter.master.background.disk_usage import free, known_of, measure
 from det_jupyter.master.delivery import alerts as alerts_module
 from det_jupyter.master.delivery import outbox as outbox_module
-from det_jupyter.master.delivery.alert_requests import Failure
+from det_jupyter.master.delivery.alert_requests import FailedAttempt
 from det_jupyter.master.delivery.alerts import Alerts
 from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.machine.model.commands import DeleteExperiment
@@ -78,7 +78,9 @@ class Receiver:
         self.began: list[int] = []
         self.arrived: list[int] = []
 
-    async def __call__(self, _: Addresses, to: Destination, news: AlertNews) -> Failure | None:
+    async def __call__(
+        self, _: Addresses, to: Destination, news: AlertNews
+    ) -> FailedAttempt | None:
         self.began.append(news.experiment_id)
         await self.goes_on.wait()
         self.arrived.append(news.experiment_id)

@@ -155,7 +155,9 @@ def test_the_last_line_of_a_bridge_is_what_it_printed_last(
 # processes that send to trackers
 
 
-ORDER = TrackerOrder(group="g", tracker={"a": 1}, folder="/f", credentials={}, is_users=True)
+ORDER = TrackerOrder(
+    group="g", tracker={"a": 1}, folder="/f", credentials={}, gets_credentials=True
+)
 
 
 def test_a_process_gets_its_order_and_its_status_is_returned(

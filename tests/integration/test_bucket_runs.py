@@ -13,7 +13,7 @@ import pytest
 from det_jupyter.agent.link import bucket_files
 from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.agent.link.fetching import RunFiles
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import CheckpointRef, GangExited
 from det_jupyter.contract.run.journal import CheckpointSaved, CheckpointShare, parse_line, to_line
@@ -179,7 +179,7 @@ def test_checkpoint_that_a_rank_has_deleted_first_leaves_nothing(
     assert (record.path, bucket.objects()) == (f"{bucket.location}/u1", {})
 
 
-def run_of(bucket: BucketServer, path: str = "") -> Run:
+def run_of(bucket: BucketServer, path: str = "") -> AgentRun:
     """Return a run that begins with the checkpoint at a path."""
     ref = CheckpointRef(uuid=path.rpartition("/")[2], path=path, steps_completed=5)
     plan = make_plan("1.1.1", [], bucket=bucket.location, checkpoint=ref if path else None)
@@ -205,7 +205,7 @@ def test_run_on_another_computer_begins_with_what_the_bucket_has(
     assert bucket.requests == []  # the copy is there, and the bucket was checked
 
 
-def prepared(run: Run) -> str:
+def prepared(run: AgentRun) -> str:
     """Return why a run cannot be prepared."""
     with pytest.raises(LaunchError) as caught:
         asyncio.run(RunFiles(None).prepare(run))

@@ -12,7 +12,7 @@ import pytest
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.engine import Engine, LocalEngine
 from det_jupyter.engine.local import is_agent_running
 from tests.fake_engine import FakeEngine
@@ -63,7 +63,7 @@ class EngineContract:
     def test_what_is_missing_is_started_and_only_once(self, home: Path) -> None:
         engine = self.engine(home)
         assert not engine.is_running()
-        assert engine.why_silent(self.agent_id, Process.of(1)) is None
+        assert engine.why_silent(self.agent_id, ProcessIdentity.of(1)) is None
         pid = self.started(engine, home)
         for each in (engine, self.engine(home)):  # another object: of the next master
             assert each.keep(()) == []
@@ -87,7 +87,7 @@ class EngineContract:
         pid = self.started(engine, home)
 
         def why() -> str:
-            return engine.why_silent(self.agent_id, Process.of(pid)) or ""
+            return engine.why_silent(self.agent_id, ProcessIdentity.of(pid)) or ""
 
         assert "does not answer" in why()
         psutil.Process(pid).suspend()
@@ -130,7 +130,7 @@ class TestLocalEngine(EngineContract):
         hands_off.keep(())
         assert not is_agent_running()
         self.started(self.engine(home), home)
-        assert hands_off.why_silent(self.agent_id, Process.of(1)) is None
+        assert hands_off.why_silent(self.agent_id, ProcessIdentity.of(1)) is None
         assert hands_off.end_all(PATIENCE_S)[1] == []
 
     def test_a_python_that_was_deleted_is_named(

@@ -110,7 +110,7 @@ def test_py_spy_reads_where_a_process_that_holds_the_gil_is(tmp_path: Path) -> N
 
 def test_a_forked_process_tells_where_it_is_and_a_stopped_one_is_named(tmp_path: Path) -> None:
     code: Any = SimpleNamespace(
-        is_users=lambda frame: frame.name == "stall",
+        contains=lambda frame: frame.name == "stall",
         place=lambda frames: SimpleNamespace(call="time.sleep", place=f"{frames[0].name}"),
     )
     with rank(tmp_path, FORKS) as (process, looker, _):

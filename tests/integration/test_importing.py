@@ -14,7 +14,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.client.imports import importing
 from det_jupyter.client.imports.imported_runs import find_runs
-from det_jupyter.client.imports.importing import Imported, import_runs
+from det_jupyter.client.imports.importing import ImportResult, import_runs
 from det_jupyter.contract.messages import (
     ExperimentView,
     ImportedMetrics,
@@ -88,7 +88,7 @@ def run_import(
     *,
     breaks_after: int | None = None,
     uses_http: bool = False,
-) -> Imported:
+) -> ImportResult:
     importer = Importer(bench, logs.parent, breaks_after, uses_http=uses_http)
     (found,) = import_runs(cast("Client", importer), str(logs), metric=metric)
     return found

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from det_jupyter.rank.kernel import RankKernel
+from det_jupyter.rank.kernel import KernelServer
 from tests.forks import torch_source
 
 REQUESTS = ("comm_open", "comm_msg", "comm_close")  # what front ends ask of every kernel
@@ -41,7 +41,7 @@ def look(folder: Path) -> dict[str, Any]:
     sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
     variables, before = {"steps_completed": 1}, process_state()
     file = folder / "kernel-0.json"
-    RankKernel(file, str(folder / "0"), lambda: variables).start()
+    KernelServer(file, str(folder / "0"), lambda: variables).start()
     client = BlockingKernelClient()
     while not file.exists():
         time.sleep(0.01)

@@ -13,7 +13,7 @@ import pytest
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.rundir import run_dir
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import DetError, MasterUnreachable
@@ -93,7 +93,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 
 def make_info(**changes: Any) -> MasterInfo:
-    process = asdict(Process.of(os.getpid())) | changes
+    process = asdict(ProcessIdentity.of(os.getpid())) | changes
     return MasterInfo(
         url="http://127.0.0.1:1", token="t", started_at=0.0, version="0", protocol=PROTOCOL,
         python="python", data_dir="/", **process,

@@ -42,7 +42,7 @@ from det_jupyter.errors import Conflict, DetError
 from det_jupyter.master.machine import machine
 from det_jupyter.master.machine.handlers import agents
 from det_jupyter.master.machine.model import events
-from det_jupyter.master.machine.model.events import Event, NewsSetAside
+from det_jupyter.master.machine.model.events import ContentSetAside, Event
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules import placing
@@ -211,7 +211,7 @@ KILL = changes.Kill(experiment_id=A)
 def test_every_kind_of_event_is_tried_here() -> None:
     union = get_args(get_args(Event)[0])
     tried = {type(event) for event in [*NEWS, *OF_AGENTS, *REQUESTS, KILL]}
-    assert set(union) == tried | {events.ExperimentSubmitted, NewsSetAside}
+    assert set(union) == tried | {events.ExperimentSubmitted, ContentSetAside}
 
 
 def raise_at(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[Event]:

@@ -23,7 +23,7 @@ from det_jupyter.client import Client
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound
-from det_jupyter.reader.server import Reader, make_application
+from det_jupyter.reader.server import ReaderState, make_application
 from tests.processes import DetHome
 from tests.reader_pages import Page, ReaderOfMaster
 from tests.trials import slow, small_config, submit, wait_for_steps
@@ -76,7 +76,7 @@ def test_without_the_token_a_socket_is_refused(reader: ReaderOfMaster, header: s
 
 def test_no_route_is_served_without_the_token(reader: ReaderOfMaster) -> None:
     """By the application's own routes, with every verb."""
-    application = make_application(cast(Reader, None))
+    application = make_application(cast(ReaderState, None))
     rules = [rule for router in application.default_router.rules for rule in router.target.rules]
     paths = [rule.matcher._path for rule in rules]
     assert paths == ["/socket"]

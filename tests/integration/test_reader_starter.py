@@ -18,7 +18,7 @@ from websocket import create_connection
 from det_jupyter._version import __version__
 from det_jupyter.connection import find_master
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.run_processes import programs_of
 from det_jupyter.errors import DetError
 from det_jupyter.master.background import reader_starter
@@ -154,7 +154,9 @@ def test_of_starter_and_reader_neither_is_taken_for_a_master(home: Path) -> None
                 below = psutil.Process(process.pid).children(recursive=True)
                 assert [each.name() for each in below] == ["det-starter", "det-reader"]
                 assert [each.cwd() for each in below] == [str(paths.data_dir())] * 2
-                assert programs_of(paths.data_dir()) == [("master", Process.of(process.pid))]
+                assert programs_of(paths.data_dir()) == [
+                    ("master", ProcessIdentity.of(process.pid))
+                ]
         finally:
             process.terminate()
     assert not any(each.is_running() for each in below)

@@ -21,7 +21,7 @@ from det_jupyter.config.storages import VARIABLE
 from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo, Pause
 from det_jupyter.master import serve as module
 from det_jupyter.master.background import reader_process
@@ -56,7 +56,7 @@ class Engine:
     def is_running(self) -> bool:
         return False
 
-    def why_silent(self, agent_id: str, process: Process) -> str | None:
+    def why_silent(self, agent_id: str, process: ProcessIdentity) -> str | None:
         return None
 
     def dismiss(self) -> None:

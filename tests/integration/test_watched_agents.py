@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import Kill, RunReport
 from det_jupyter.master.background import agent_supervisor
@@ -51,7 +51,7 @@ class Engine:
     def is_running(self) -> bool:
         return self.runs
 
-    def why_silent(self, agent_id: str, process: Process) -> str | None:
+    def why_silent(self, agent_id: str, process: ProcessIdentity) -> str | None:
         return self.why.get(agent_id)
 
     def dismiss(self) -> None:

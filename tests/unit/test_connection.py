@@ -20,7 +20,7 @@ from det_jupyter import connection
 from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.paths import write_private
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.errors import (
     CaptureError,
@@ -231,7 +231,7 @@ def test_a_stopped_master_that_has_announced_nothing_is_named(
     monkeypatch.setattr(connection, "waiting_for", still)
     with subprocess.Popen(["sleep", "600"]) as stopped:
         stopped.send_signal(signal.SIGSTOP)
-        holder = Process.of(stopped.pid)
+        holder = ProcessIdentity.of(stopped.pid)
         monkeypatch.setattr(connection, "holder_of", lambda path: holder)
         with pytest.raises(MasterUnreachable, match=rf"`kill -CONT {stopped.pid}` lets it go on"):
             connection.ensure_master()
@@ -270,7 +270,7 @@ def announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 
 def own_info(**changes: Any) -> MasterInfo:
-    own = Process.of(os.getpid())
+    own = ProcessIdentity.of(os.getpid())
     facts = {"pid": own.pid, "birth": own.birth, "host": own.host}
     return info(1).model_copy(update=facts | changes)
 

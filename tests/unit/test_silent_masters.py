@@ -15,7 +15,7 @@ from det_jupyter import connection
 from det_jupyter.connection import Session
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.paths import write_private
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import BACKGROUND
 from det_jupyter.errors import DetError, MasterUnreachable, NotFound
 from tests.problems import refusal
@@ -32,7 +32,7 @@ def test_a_user_asks_but_a_program_of_its_own_says_that_it_does() -> None:
 
     transport = httpx.MockTransport(answer)
     assert Session(info(1), transport=transport).get("/x", a=1, b=None, c="") == "a=1&c="
-    Session(info(1), transport=transport, is_users=False).get("/x")
+    Session(info(1), transport=transport, is_background=True).get("/x")
     assert [headers.get(BACKGROUND) for headers in asked] == [None, "1"]
 
 
@@ -120,7 +120,7 @@ def test_a_master_that_was_replaced_while_it_was_silent_is_asked_at_its_new_plac
 def test_a_master_that_is_stopped_is_named_with_what_continues_it() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         process.send_signal(signal.SIGSTOP)
-        own = Process.of(process.pid)
+        own = ProcessIdentity.of(process.pid)
         found = info(1).model_copy(update={"pid": own.pid, "birth": own.birth, "host": own.host})
         wait_until(lambda: found.process.is_frozen, "it is stopped")
         transport = httpx.MockTransport(lambda request: pytest.fail("it is asked"))

@@ -19,9 +19,9 @@ import psutil
 
 from det_jupyter.agent.hangs.keeping import keep_files
 from det_jupyter.agent.hangs.looking import (
-    Code,
     Looker,
     Seen,
+    UserCode,
     evidence_lines,
     waits_for_loader,
 )
@@ -37,7 +37,7 @@ from det_jupyter.agent.hangs.stall_watch import (
     StallWatch,
 )
 from det_jupyter.agent.runs.active_run import LivingGang
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host.run_processes import processes_of
 from det_jupyter.contract.host.rundir import append_to_journal
 from det_jupyter.contract.messages import RankStall
@@ -84,7 +84,7 @@ async def watch_gangs(
         await asyncio.sleep(max(INTERVAL_S / 2, began + INTERVAL_S - time.monotonic()))
 
 
-def _open(run: Run) -> GangWatch | None:
+def _open(run: AgentRun) -> GangWatch | None:
     after_s = float(_hang(run).get("after_s", 0))
     if not after_s or not os.path.isdir("/proc/self/task"):
         return None
@@ -93,7 +93,7 @@ def _open(run: Run) -> GangWatch | None:
     return None
 
 
-def _hang(run: Run) -> dict[str, Any]:
+def _hang(run: AgentRun) -> dict[str, Any]:
     # An agent parses no configuration: the master has checked it.
     return run.plan.config.get("hang") or {}
 
@@ -118,7 +118,7 @@ class GangWatch:
         OSError: Its folder has been removed.
     """
 
-    def __init__(self, run: Run, after_s: float) -> None:
+    def __init__(self, run: AgentRun, after_s: float) -> None:
         self._run = run
         self._control = ControlPage(run.dir.control)
         self._page = EvidencePage(run.dir.evidence)
@@ -129,7 +129,7 @@ class GangWatch:
             others_wait=num_others > 0,
         )
         self._looker = Looker(run, self._page)
-        self._code = Code(run)
+        self._code = UserCode(run)
         self._finding = Finding()
         self._seen: dict[int, Seen] = {}
         folder = os.path.realpath(run.dir.path)
@@ -226,7 +226,7 @@ class GangWatch:
             others=others,
             beats=evidence.beats or None,
             spins=spins,
-            look=None if seen is None else seen.look(self._code.is_users, spins=spins),
+            look=None if seen is None else seen.look(self._code.contains, spins=spins),
         )
 
     def _report(self, finding: Finding, processes: dict[int, int]) -> None:

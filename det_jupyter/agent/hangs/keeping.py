@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from det_jupyter.agent.hangs.looking import spy
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host import paths
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ _MOST_FOLDERS = 20  # the newest are kept
 _MOST_TEXT = 20_000
 
 
-def keep_files(run: Run, pids: Mapping[int, int]) -> Path | None:
+def keep_files(run: AgentRun, pids: Mapping[int, int]) -> Path | None:
     """Copy stacks and flight recorders of the ranks; another thread adds py-spy's stacks.
 
     py-spy takes up to 5 s for each rank, and while this thread is busy no gang is watched.

@@ -35,12 +35,12 @@ from det_jupyter.agent.hangs.stacks import (
     find_place,
     is_backward,
     is_debugged,
-    is_users,
+    is_user_frame,
     main_thread,
     stack_text,
 )
 from det_jupyter.agent.hangs.stall_watch import Look
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.messages.hangs import stopped_text
 from det_jupyter.contract.run.evidence_page import EvidencePage, RankEvidence
 
@@ -62,13 +62,13 @@ class Seen:
     is_traced: bool = False
     is_answered: bool = True  # whether its stack is known, as far as that is possible
 
-    def look(self, is_users: Callable[[Frame], bool], *, spins: bool) -> Look:
+    def look(self, is_user_frame: Callable[[Frame], bool], *, spins: bool) -> Look:
         """Return the part of it that stall_watch.py needs."""
         open_one = pending(self.recorded) if spins else None
         # On CUDA the main thread is in the backward pass while another compiles or computes it.
         is_of_stack = bool(collective_of(self.frames)) and not (spins and is_backward(self.frames))
         # A polling loop is found at varying lines of libraries, below one line of the user's code.
-        users = [n for n, frame in enumerate(self.frames) if is_users(frame)]
+        users = [n for n, frame in enumerate(self.frames) if is_user_frame(frame)]
         frames = tuple(self.frames[users[0] if users else 0 :])
         return Look(
             position=frames or self.kernel,
@@ -82,7 +82,7 @@ class Seen:
 class Looker:
     """Looks at the ranks of a run here. Blocks; used by one thread at a time."""
 
-    def __init__(self, run: Run, page: EvidencePage) -> None:
+    def __init__(self, run: AgentRun, page: EvidencePage) -> None:
         self._run = run
         self._page = page
         # By rank: process and beats when it did not answer, and what py-spy has read.
@@ -125,7 +125,7 @@ class Looker:
             return False
         return self._page.get(rank, "wanted") != self._page.get(rank, "answered")
 
-    def child_in(self, rank: int, children: Iterable[int], code: Code) -> str:
+    def child_in(self, rank: int, children: Iterable[int], code: UserCode) -> str:
         """Return where a process of the rank's data loader hangs; "" if none is found."""
         pids = list(children)[:_MOST_CHILDREN]
         for pid in pids:
@@ -140,7 +140,7 @@ class Looker:
         for pid, path in files.items():
             frames = main_thread(_text_of(path)) or spied_stack(pid)
             path.unlink(missing_ok=True)
-            if any(map(code.is_users, frames)):
+            if any(map(code.contains, frames)):
                 place = code.place(frames)
                 return f"(process {pid}) is in `{place.call}` ({place.place})"
         return ""
@@ -164,10 +164,10 @@ def waits_for_loader(frames: Sequence[Frame]) -> bool:
     return any(_OF_LOADERS in frame.file for frame in frames)
 
 
-class Code:
+class UserCode:
     """The user's code of a run: distinguishes its frames from others, and names its places."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: AgentRun) -> None:
         self._run = run
 
     @cached_property
@@ -192,9 +192,9 @@ class Code:
         linecache.checkcache(file)
         return linecache.getline(file, line)
 
-    def is_users(self, frame: Frame) -> bool:
+    def contains(self, frame: Frame) -> bool:
         """Return whether a frame is of the user's code."""
-        return is_users(frame, self.labels, self.folders)
+        return is_user_frame(frame, self.labels, self.folders)
 
     def place(self, frames: Sequence[Frame]) -> Place:
         """Return where a thread with these frames is."""

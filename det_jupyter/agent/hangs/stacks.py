@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from det_jupyter.agent.runs.user_code import OURS, is_users_file
+from det_jupyter.agent.runs.user_code import OURS, is_user_file
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x.*:\n((?: +File .*\n?)+)", re.MULTILINE)
 _FRAME = re.compile(r'^ +File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.+)$', re.MULTILINE)
@@ -113,7 +113,7 @@ def find_place(
         folders: Folders of the user's modules.
         source: Returns a line of a file.
     """
-    theirs = next((f for f in frames if is_users(f, labels, folders)), None)
+    theirs = next((f for f in frames if is_user_frame(f, labels, folders)), None)
     frame = theirs or next((f for f in frames if not f.file.startswith((OURS, _STARTER))), None)
     if frame is None:
         return Place("", "")
@@ -121,9 +121,9 @@ def find_place(
     return Place(call, place_text(frame, labels))
 
 
-def is_users(frame: Frame, labels: Mapping[str, str], folders: Sequence[str]) -> bool:
+def is_user_frame(frame: Frame, labels: Mapping[str, str], folders: Sequence[str]) -> bool:
     """Return whether a frame is of the user's code."""
-    return is_users_file(frame.file, labels, folders)
+    return is_user_file(frame.file, labels, folders)
 
 
 def place_text(frame: Frame, labels: Mapping[str, str]) -> str:

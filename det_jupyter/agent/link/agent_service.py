@@ -27,7 +27,7 @@ from det_jupyter._version import __version__
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link.console_tunnels import ConsoleTunnels, announce_kernels
 from det_jupyter.agent.link.master_link import MasterLink, open_link
-from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.agent.link.outbox import ReportOutbox
 from det_jupyter.agent.link.trial_files import TrialFiles
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.lease import Lease
@@ -35,7 +35,7 @@ from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.contract.host.clock_steps import booted_at
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.versions import installed_versions
 from det_jupyter.contract.messages import (
     PROTOCOL,
@@ -101,7 +101,7 @@ class AgentService:
         self._runs = runner.runs_of(offer.agent_id)
         self._uploads = Uploads(offer.agent_id, credentials, runner.news.set, runner.break_off)
         self._files = TrialFiles(credentials, self._runs) if credentials else None
-        self._outbox = Outbox(self._runs, samples, self._uploads, self._files)
+        self._outbox = ReportOutbox(self._runs, samples, self._uploads, self._files)
         self._seen: DevicesSeen | None = None
         self._devices_seen = asyncio.Event()
         if not is_watched:
@@ -222,7 +222,7 @@ class AgentService:
                 self._linked_until = time.monotonic()
 
     def _registration(self, clock_ahead_s: float) -> RegisterAgent:
-        runs, own = self._runs.values(), Process.of(os.getpid())
+        runs, own = self._runs.values(), ProcessIdentity.of(os.getpid())
         return RegisterAgent(
             protocol=PROTOCOL,
             version=__version__,

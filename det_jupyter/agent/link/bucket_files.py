@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
@@ -39,7 +39,7 @@ class BucketFiles:
         # By checkpoint: several runs may need the same one.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def prepare(self, run: Run) -> None:
+    async def prepare(self, run: AgentRun) -> None:
         """Fetch what a run starts from, and check where it saves. Waits while a bucket is away.
 
         Raises:
@@ -65,14 +65,14 @@ class BucketFiles:
         finally:
             run.upload_wait = None
 
-    async def _check(self, run: Run) -> None:
+    async def _check(self, run: AgentRun) -> None:
         storage = BucketStorage(run.plan.bucket)
         checked_at = self._checked.get(storage.location)
         if checked_at is None or time.monotonic() - checked_at > _CHECKED_S:
             await _when_there(run, storage, storage.check_writable)
             self._checked[storage.location] = time.monotonic()
 
-    async def fetch_wanted(self, run: Run, uuid: str, *, is_saved: bool) -> None:
+    async def fetch_wanted(self, run: AgentRun, uuid: str, *, is_saved: bool) -> None:
         """Fetch a checkpoint that a rank reads.
 
         Args:
@@ -94,7 +94,7 @@ class BucketFiles:
                     raise
             await asyncio.sleep(_POLL_S)
 
-    async def _fetch(self, run: Run, path: str) -> Path:
+    async def _fetch(self, run: AgentRun, path: str) -> Path:
         location, _, uuid = path.rpartition("/")
         storage, folder = BucketStorage(location), copies_dir(paths.data_dir()) / uuid
         async with self._locks[uuid]:
@@ -113,7 +113,7 @@ class BucketFiles:
         return folder
 
 
-async def _when_there(run: Run, storage: BucketStorage, do: Callable[[], None]) -> None:
+async def _when_there(run: AgentRun, storage: BucketStorage, do: Callable[[], None]) -> None:
     """Do something with a bucket; while it is away, the run's state says so."""
     while True:
         try:

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from det_jupyter.agent.link.master_link import MasterLink, agent_path, open_http
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host.connection_files import read_connection_file, socket_path
 from det_jupyter.contract.messages import AgentCredentials, OpenTunnel, RankKernel
 from det_jupyter.contract.values.text import error_text
@@ -34,7 +34,7 @@ _POLL_S = 0.2
 _CONNECT_S = 5.0
 
 
-async def announce_kernels(link: MasterLink, runs: Mapping[str, Run]) -> None:
+async def announce_kernels(link: MasterLink, runs: Mapping[str, AgentRun]) -> None:
     """Send the kernels of the runs' ranks to the master, each once; runs until cancelled.
 
     Args:
@@ -70,7 +70,7 @@ class ConsoleTunnels:
         runs: Its runs by id (a live mapping).
     """
 
-    def __init__(self, credentials: AgentCredentials | None, runs: Mapping[str, Run]) -> None:
+    def __init__(self, credentials: AgentCredentials | None, runs: Mapping[str, AgentRun]) -> None:
         self._credentials = credentials
         self._runs = runs
         self._http: httpx.AsyncClient | None = None

@@ -17,8 +17,8 @@ from urllib.parse import quote
 import httpx
 
 from det_jupyter.agent.link.master_link import agent_path, open_http
-from det_jupyter.agent.link.sending import Refused, commit, send_checkpoint, send_trace
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.link.sending import RequestRefused, commit, send_checkpoint, send_trace
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host.tasks import in_thread
 from det_jupyter.contract.messages import AgentCredentials, StoredCheckpoint
 from det_jupyter.contract.messages.disks import MASTERS
@@ -26,7 +26,7 @@ from det_jupyter.errors import BucketProblem, MasterUnreachable
 from det_jupyter.storage.buckets.process import transfers
 
 
-class Destination(Protocol):
+class UploadDestination(Protocol):
     """Where checkpoints are uploaded to.
 
     Attributes:
@@ -59,7 +59,7 @@ class Destination(Protocol):
             Exception: This attempt has failed.
         """
 
-    async def find_wait(self, error: Exception, run: Run | None) -> str | None:
+    async def find_wait(self, error: Exception, run: AgentRun | None) -> str | None:
         """Return why an attempt that has failed is repeated without an end.
 
         "" if a disk there is full; None if it is not repeated so.
@@ -105,12 +105,12 @@ class MasterFolder:
         async with open_http(self._credentials) as http:
             return await send_trace(http, f"{self._run}/files", path)
 
-    async def find_wait(self, error: Exception, run: Run | None) -> str | None:
+    async def find_wait(self, error: Exception, run: AgentRun | None) -> str | None:
         """Wait while the master answers nothing, or while the run lives and its disk is full."""
         if isinstance(error, httpx.TransportError | MasterUnreachable):
             return None if await self._is_answered() else f"{MASTERS} does not answer"
         is_alive = run is not None and run.is_alive
-        return "" if is_alive and isinstance(error, Refused) and error.no_room else None
+        return "" if is_alive and isinstance(error, RequestRefused) and error.no_room else None
 
     def _url(self, uuid: str) -> str:
         return f"{self._run}/checkpoints/{quote(uuid)}"
@@ -165,7 +165,7 @@ class Bucket:
             self._seen[uuid] = num, now
         return StoredCheckpoint(path="", silent_s=now - self._seen[uuid][1])
 
-    async def find_wait(self, error: Exception, run: Run | None) -> str | None:
+    async def find_wait(self, error: Exception, run: AgentRun | None) -> str | None:
         """Wait while the bucket is away, also if the run has ended, unless it was killed."""
         is_away = isinstance(error, BucketProblem) and error.kind == "away"
         return str(error) if is_away and not (run is not None and run.is_killed) else None

@@ -29,7 +29,7 @@ import httpx
 
 from det_jupyter.agent.link.bucket_files import BucketFiles
 from det_jupyter.agent.link.master_link import agent_path, open_http, refusal_text
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
@@ -76,7 +76,7 @@ class RunFiles:
         # By checkpoint or blob: several trials may need the same one.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def prepare(self, run: Run) -> None:
+    async def prepare(self, run: AgentRun) -> None:
         """Fetch the run's files; set its environment and the paths of its checkpoints.
 
         While the master cannot be reached, for example because it is restarted, this is tried
@@ -96,7 +96,7 @@ class RunFiles:
                 f"what the run starts from could not be fetched: {error_text(error)}"
             ) from None
 
-    async def _prepare_elsewhere(self, run: Run, master: str) -> None:
+    async def _prepare_elsewhere(self, run: AgentRun, master: str) -> None:
         deadline = time.monotonic() + _RETRIED_S
         try:
             while True:
@@ -117,7 +117,7 @@ class RunFiles:
                 Loss.MASTER if is_away else None,
             ) from None
 
-    async def _prepare(self, http: httpx.AsyncClient, run: Run) -> None:
+    async def _prepare(self, http: httpx.AsyncClient, run: AgentRun) -> None:
         answer = await http.post(f"{self._base}/runs/{run.id}/start")
         await _check_accepted(answer)
         start = RemoteStart.model_validate_json(answer.content)
@@ -177,7 +177,7 @@ class RunFiles:
             await run_all(_fetch_file(http, url, name, draft, limit) for name in files)
             draft.rename(folder)
 
-    async def serve_ranks(self, runs: Mapping[str, Run]) -> None:
+    async def serve_ranks(self, runs: Mapping[str, AgentRun]) -> None:
         """Fetch checkpoints that ranks request (core/wanted.py), until cancelled.
 
         Args:
@@ -198,7 +198,7 @@ class RunFiles:
             for task in tasks.values():
                 task.cancel()
 
-    async def _serve(self, run: Run, request: Path) -> None:
+    async def _serve(self, run: AgentRun, request: Path) -> None:
         problem = ""
         try:
             wanted = json.loads(request.read_bytes())
@@ -211,7 +211,7 @@ class RunFiles:
             request.unlink()
             paths.write_private(request.with_suffix(".done"), problem)
 
-    async def _fetch_wanted(self, run: Run, uuid: str, *, is_saved: bool) -> None:
+    async def _fetch_wanted(self, run: AgentRun, uuid: str, *, is_saved: bool) -> None:
         deadline = time.monotonic() + (_UPLOADED_S if is_saved else _RETRIED_S)
         while True:
             try:
@@ -231,7 +231,7 @@ class RunFiles:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    async def keep_trimmed(self, runs: Callable[[], Iterable[Run]]) -> None:
+    async def keep_trimmed(self, runs: Callable[[], Iterable[AgentRun]]) -> None:
         """Remove what is unused every hour, until cancelled.
 
         Args:

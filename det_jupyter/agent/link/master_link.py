@@ -122,7 +122,7 @@ class MasterLink:
     ) -> None:
         """Measure the connections to the master and to other agents, and send the result."""
         path = f"{self._base}/checks/{quote(command.check_id, safe='')}"
-        with listener.carrying(command.check_id, command.link):
+        with listener.accepting(command.check_id, command.link):
             with suppress(httpx.HTTPError):  # then the master shows that there is no answer
                 checked = await measure(self._http, self._base, command, agent)
                 await self._http.post(path, content=checked.model_dump_json())

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from det_jupyter.agent.link.trial_files import TrialFiles
 from det_jupyter.agent.link.uploads import Uploads
 from det_jupyter.agent.runs.file_chunks import BAR_ENDS, Stream
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.contract.messages import (
     AgentReport,
@@ -41,14 +41,14 @@ RESEND_S = 5.0  # interval in which an exit is repeated until the master closes 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class ReportBatch:
     """The reports of one request; `is_last` if nothing else can be sent now."""
 
     reports: list[AgentReport]
     is_last: bool
 
 
-class Outbox:
+class ReportOutbox:
     """The reports that one agent sends.
 
     Args:
@@ -60,7 +60,7 @@ class Outbox:
 
     def __init__(
         self,
-        runs: Mapping[str, Run],
+        runs: Mapping[str, AgentRun],
         samples: SampleBox | None = None,
         uploads: Uploads | None = None,
         files: TrialFiles | None = None,
@@ -82,7 +82,7 @@ class Outbox:
         """Set the report of processes on the devices, to be sent now and to each new master."""
         self._devices, self._are_devices_sent = seen, False
 
-    def next_batch(self, now: float) -> Batch:
+    def next_batch(self, now: float) -> ReportBatch:
         """Return the reports to send now (`now` is monotonic); only samples are marked as sent."""
         runs = list(self._runs.values())
         batch = _BatchBuilder(now, self._uploads)
@@ -110,9 +110,11 @@ class Outbox:
             and (self._files is None or self._files.are_sent(run))
             and (run.exit_sent_at is None or now - run.exit_sent_at >= RESEND_S)
         ]
-        return Batch(reports=batch.reports, is_last=not batch.unfinished)
+        return ReportBatch(reports=batch.reports, is_last=not batch.unfinished)
 
-    def _rotated(self, runs: Iterable[Run], *, are_journals: bool) -> list[tuple[Run, Stream]]:
+    def _rotated(
+        self, runs: Iterable[AgentRun], *, are_journals: bool
+    ) -> list[tuple[AgentRun, Stream]]:
         """Return the journals or the outputs of all runs; each batch begins with another one."""
         files = [
             (run, stream)
@@ -123,7 +125,7 @@ class Outbox:
         first = self._num_batches % max(1, len(files))
         return files[first:] + files[:first]
 
-    def note_sent(self, batch: Batch, now: float) -> None:
+    def note_sent(self, batch: ReportBatch, now: float) -> None:
         """Mark the reports of a batch as stored by the master; for files see `set_offsets`."""
         for report in batch.reports:
             match report:
@@ -147,7 +149,7 @@ class Outbox:
             if stream.name == chunk.stream:
                 stream.bar_due = due
 
-    def expects_offsets(self, batch: Batch) -> bool:
+    def expects_offsets(self, batch: ReportBatch) -> bool:
         """Return whether the master's answer to this batch must change an offset.
 
         Offsets of runs that were closed meanwhile do not count.
@@ -197,7 +199,7 @@ class _BatchBuilder:
         self._room_bytes = BATCH_BYTES
         self._now = now
 
-    def add(self, run: Run, stream: Stream) -> None:
+    def add(self, run: AgentRun, stream: Stream) -> None:
         try:
             self._add_chunks(run, stream)
             stream.unreadable_since = None
@@ -208,7 +210,7 @@ class _BatchBuilder:
             if self._now - stream.unreadable_since < UNREADABLE_S:
                 self._unreadable.add(stream.allocation_id)
 
-    def _add_chunks(self, run: Run, stream: Stream) -> None:
+    def _add_chunks(self, run: AgentRun, stream: Stream) -> None:
         with_bar = self._now >= stream.bar_due
         for chunk in stream.chunks(is_final=not run.is_alive, with_bar=with_bar):
             if self._room_bytes <= 0:
@@ -224,5 +226,5 @@ class _BatchBuilder:
                 self._held.add(stream.allocation_id)
                 return
 
-    def has_more_of(self, run: Run) -> bool:
+    def has_more_of(self, run: AgentRun) -> bool:
         return run.id in self.unfinished | self._unreadable | self._held

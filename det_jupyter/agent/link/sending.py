@@ -15,7 +15,7 @@ from det_jupyter.storage.listing import sizes_in
 _PART_BYTES = 4 * 1024 * 1024
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The master has answered with an error."""
 
     def __init__(self, answer: httpx.Response) -> None:
@@ -53,13 +53,13 @@ async def send_checkpoint(
         it was uploaded; the rank reports the deletion next.
 
     Raises:
-        Refused: The master has answered with an error.
+        RequestRefused: The master has answered with an error.
         OSError: A file cannot be read.
     """
     try:
         for name, size in (await asyncio.to_thread(sizes_in, folder)).items():
             await send_file(http, f"{url}/files", folder / name, {"name": name}, 0, size)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.is_given_up:
             return None
         raise
@@ -77,7 +77,7 @@ async def commit(
     if answer.status_code == httpx.codes.NOT_FOUND or is_deleted:
         return None
     if answer.is_error:
-        raise Refused(answer)
+        raise RequestRefused(answer)
     return StoredCheckpoint.model_validate_json(answer.content)
 
 
@@ -100,7 +100,7 @@ async def send_file(
         size: Position after the last byte. A request is also sent for an empty file.
 
     Raises:
-        Refused: The master has answered with an error.
+        RequestRefused: The master has answered with an error.
         OSError: The file cannot be read.
     """
     content = b""
@@ -110,7 +110,7 @@ async def send_file(
             part = await asyncio.to_thread(file.read, min(_PART_BYTES, size - offset))
             answer = await http.put(url, params={**place, "offset": offset}, content=part)
             if answer.is_error:
-                raise Refused(answer)
+                raise RequestRefused(answer)
             content, offset = answer.content, offset + len(part)
             if offset >= size or not part:
                 return content
@@ -122,7 +122,7 @@ async def send_trace(http: httpx.AsyncClient, url: str, path: Path) -> str | Non
     place: dict[str, str | int] = {"of": "traces", "name": path.name, "size": size}
     try:
         content = await send_file(http, url, path, place, 0, size)
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.is_given_up:
             return None
         raise

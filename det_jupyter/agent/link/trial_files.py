@@ -23,8 +23,8 @@ from urllib.parse import quote
 import httpx
 
 from det_jupyter.agent.link.master_link import agent_path, open_http
-from det_jupyter.agent.link.sending import Refused, send_file
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.link.sending import RequestRefused, send_file
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.contract.values.text import error_text
@@ -53,7 +53,7 @@ class TrialFiles:
         runs: Its runs by id (a live mapping).
     """
 
-    def __init__(self, credentials: AgentCredentials, runs: Mapping[str, Run]) -> None:
+    def __init__(self, credentials: AgentCredentials, runs: Mapping[str, AgentRun]) -> None:
         self._credentials = credentials
         self._base = agent_path(credentials.agent)
         self._runs = runs
@@ -63,7 +63,7 @@ class TrialFiles:
         self._due = 0.0
         self._problem = ""
 
-    def are_sent(self, run: Run) -> bool:
+    def are_sent(self, run: AgentRun) -> bool:
         """Return whether the files of a run that has ended were sent, or are given up."""
         return run.id in self._complete or not _folder_of(run).is_dir()
 
@@ -82,7 +82,7 @@ class TrialFiles:
                 self._complete &= self._runs.keys()
             await asyncio.sleep(_CHECK_S)
 
-    async def _send_new(self, run: Run) -> None:
+    async def _send_new(self, run: AgentRun) -> None:
         has_ended = not run.is_alive  # before the files are listed
         try:
             changed = await asyncio.to_thread(lambda: list(self._changed(run)))
@@ -91,7 +91,7 @@ class TrialFiles:
                     for name, state in changed:
                         await self._send(http, run, name, state)
         except Exception as error:  # the network, a full disk there: it is tried again
-            is_given_up = isinstance(error, Refused) and error.is_given_up
+            is_given_up = isinstance(error, RequestRefused) and error.is_given_up
             ended_at = self._ended_at.setdefault(run.id, time.monotonic()) if has_ended else None
             if is_given_up or (ended_at is not None and time.monotonic() - ended_at > _LONGEST_S):
                 self._complete.add(run.id)
@@ -103,7 +103,7 @@ class TrialFiles:
             if has_ended:
                 self._complete.add(run.id)
 
-    def _changed(self, run: Run) -> Iterator[tuple[str, _State]]:
+    def _changed(self, run: AgentRun) -> Iterator[tuple[str, _State]]:
         folder, sent = _folder_of(run), self._sent.setdefault(run.id, {})
         for path in sorted(folder.rglob("*")):
             with suppress(FileNotFoundError):  # removed meanwhile
@@ -115,7 +115,9 @@ class TrialFiles:
                 if path.is_file() and is_utf8(name) and sent.get(name) != state:
                     yield name, state
 
-    async def _send(self, http: httpx.AsyncClient, run: Run, name: str, state: _State) -> None:
+    async def _send(
+        self, http: httpx.AsyncClient, run: AgentRun, name: str, state: _State
+    ) -> None:
         sent = self._sent[run.id].get(name, _State(0, 0))
         grows = _EVENTS in name and state.size >= sent.size
         place: dict[str, str | int] = {"of": "tensorboard", "name": name, "size": state.size}
@@ -125,12 +127,12 @@ class TrialFiles:
             await send_file(http, url, _folder_of(run) / name, place, offset, state.size)
         except FileNotFoundError:  # removed meanwhile
             return
-        except Refused:
+        except RequestRefused:
             self._sent[run.id].pop(name, None)  # the master may have less of it
             raise
         self._sent[run.id][name] = state
 
 
-def _folder_of(run: Run) -> Path:
+def _folder_of(run: AgentRun) -> Path:
     """Return the folder of a trial's TensorBoard files (`tensorboard_folder` in core/train.py)."""
     return paths.data_dir() / "tensorboard" / str(run.plan.experiment_id) / str(run.plan.trial_id)

@@ -33,10 +33,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from det_jupyter.agent.link.destinations import Bucket, Destination, MasterFolder
+from det_jupyter.agent.link.destinations import Bucket, MasterFolder, UploadDestination
 from det_jupyter.agent.link.fetching import remove_folder
-from det_jupyter.agent.link.sending import Refused
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.link.sending import RequestRefused
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.messages import AgentCredentials, Chunk
@@ -71,7 +71,7 @@ Attempt: TypeAlias = Callable[[], Coroutine[Any, Any, str | None]]
 class BreakOff(Protocol):
     """Ends a run because one of its checkpoints cannot be stored."""
 
-    def __call__(self, run: Run, error: str, *, no_room: bool) -> None: ...
+    def __call__(self, run: AgentRun, error: str, *, no_room: bool) -> None: ...
 
 
 class Uploads:
@@ -107,7 +107,7 @@ class Uploads:
         self._notices: dict[str, str] = {}  # by uuid: a line that is sent after the record
         self._measured: set[int] = set()  # experiments of which an upload was measured
 
-    def sendable(self, run: Run, chunk: Chunk) -> Chunk | None:
+    def sendable(self, run: AgentRun, chunk: Chunk) -> Chunk | None:
         """Return the part of a journal's chunk that can be sent now; None if there is none.
 
         It ends before the first record whose files are not uploaded, and starts their upload.
@@ -129,7 +129,7 @@ class Uploads:
             return None
         return chunk.model_copy(update={"text": "".join(lines), "size_bytes": num_bytes})
 
-    def _text_before_failure(self, run: Run, text: str) -> str:
+    def _text_before_failure(self, run: AgentRun, text: str) -> str:
         """Return the records before that of the checkpoint which cannot be uploaded; send these.
 
         The master may not have stored them yet, for example because its disk was full, too.
@@ -138,7 +138,7 @@ class Uploads:
         lines = text[:end].splitlines(keepends=True)
         return "".join(self._sendable_line(run, line) or "" for line in lines)
 
-    def _sendable_line(self, run: Run, line: str) -> str | None:
+    def _sendable_line(self, run: AgentRun, line: str) -> str | None:
         """Return the line as it is to be sent; None if its files have not arrived yet."""
         match record := _record_of(line):
             case CheckpointSaved(uuid=uuid) if Path(record.path).parent == _folder_of(run):
@@ -192,14 +192,14 @@ class Uploads:
             await asyncio.to_thread(remove_folder, folder)
         del self._tasks[key]
 
-    def _begin(self, run: Run, key: str, upload: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, run: AgentRun, key: str, upload: Coroutine[Any, Any, None]) -> None:
         if key in self._tasks:
             upload.close()
         else:
             self._tasks[key] = asyncio.create_task(upload)
             self._keys.setdefault(run.id, set()).add(key)
 
-    async def _upload(self, run: Run, record: CheckpointSaved) -> None:
+    async def _upload(self, run: AgentRun, record: CheckpointSaved) -> None:
         uuid, folder, began = record.uuid, Path(record.path), time.monotonic()
         to = self._destination(run)
 
@@ -219,7 +219,7 @@ class Uploads:
             (run.dir.unsent / uuid).unlink(missing_ok=True)
         self._on_done()
 
-    async def _upload_share(self, run: Run, record: CheckpointShare) -> None:
+    async def _upload_share(self, run: AgentRun, record: CheckpointShare) -> None:
         """Upload a share, and wait until the others are there too."""
         uuid, folder = record.uuid, Path(record.path)
         to = self._destination(run)
@@ -247,12 +247,12 @@ class Uploads:
         (run.dir.unsent / uuid).unlink(missing_ok=True)
         self._on_done()
 
-    def _destination(self, run: Run) -> Destination:
+    def _destination(self, run: AgentRun) -> UploadDestination:
         if run.plan.bucket:
             return Bucket(run.plan.bucket)
         return MasterFolder(self._credentials, self._agent_id, run.id)
 
-    async def _upload_trace(self, run: Run, path: str) -> None:
+    async def _upload_trace(self, run: AgentRun, path: str) -> None:
         to = MasterFolder(self._credentials, self._agent_id, run.id)
         try:
             stored = await self._try(path, lambda: to.send_trace(Path(path)), to)
@@ -265,7 +265,7 @@ class Uploads:
         self._on_done()
 
     async def _try(
-        self, what: str, send: Attempt, to: Destination, run: Run | None = None
+        self, what: str, send: Attempt, to: UploadDestination, run: AgentRun | None = None
     ) -> str | None:
         """Return the result of `send`; if it fails for GIVE_UP_S, raise its last error.
 
@@ -278,7 +278,7 @@ class Uploads:
                 run.upload_wait = None
 
     async def _try_long(
-        self, what: str, send: Attempt, to: Destination, run: Run | None
+        self, what: str, send: Attempt, to: UploadDestination, run: AgentRun | None
     ) -> str | None:
         failing_since, num_failures = 0.0, 0
         pauses, longest_s = growing_pauses(*_PAUSES_S), _PAUSES_S[1]
@@ -306,14 +306,16 @@ class Uploads:
                 logger.warning("%s is uploaded again: %s", what, error_text(error))
             await asyncio.sleep(next(pauses))
 
-    def _give_up(self, run: Run, uuid: str, error: Exception) -> None:
+    def _give_up(self, run: AgentRun, uuid: str, error: Exception) -> None:
         logger.error("checkpoint %s is not uploaded, so its run ends: %s", uuid, error_text(error))
         self._failed[run.id] = uuid
-        is_full = error.no_room if isinstance(error, Refused) else is_no_room(error)
+        is_full = error.no_room if isinstance(error, RequestRefused) else is_no_room(error)
         what = f"checkpoint {uuid} could not be uploaded from agent {self._agent_id}"
         self._break_off(run, f"{what}: {_reason(error)}", no_room=is_full)
 
-    def _measure(self, run: Run, record: CheckpointSaved, to: Destination, seconds: float) -> None:
+    def _measure(
+        self, run: AgentRun, record: CheckpointSaved, to: UploadDestination, seconds: float
+    ) -> None:
         """Report size and time of an experiment's first upload, which shows what to expect."""
         if run.plan.experiment_id in self._measured:
             return
@@ -335,7 +337,7 @@ class _SharesMissing(Exception):
     """Agents of the gang have not uploaded their files of a checkpoint."""
 
 
-def _folder_of(run: Run) -> Path:
+def _folder_of(run: AgentRun) -> Path:
     """Return the folder on this computer that checkpoints of a run are saved in."""
     data_dir = paths.data_dir()
     return copies_dir(data_dir) if run.plan.bucket else data_dir / "checkpoints"
@@ -343,7 +345,7 @@ def _folder_of(run: Run) -> Path:
 
 def _reason(error: Exception) -> str:
     """Return the message of an error of an upload."""
-    is_ours = isinstance(error, Refused | BucketProblem | _SharesMissing)
+    is_ours = isinstance(error, RequestRefused | BucketProblem | _SharesMissing)
     return str(error) if is_ours else error_text(error)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.memory_watch import MemoryEvidence
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.messages import Cut, DeviceFault, Loss
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 class ActiveRun:
     """A run whose gang is not over: its task, and the timer of its deadline."""
 
-    run: Run
+    run: AgentRun
     gang: Gang
     memory: MemoryEvidence = field(default_factory=MemoryEvidence)  # when the first rank failed
     faults: dict[int, DeviceFault] = field(default_factory=dict)  # at that time, by rank
@@ -72,5 +72,5 @@ class ActiveRun:
 class LivingGang(NamedTuple):
     """A gang whose ranks exist, with their pids by rank."""
 
-    run: Run
+    run: AgentRun
     pids: Mapping[int, int]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from det_jupyter.agent.runs.active_run import LivingGang
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.messages import RanksSeen
 from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.run.control_page import ControlPage
@@ -29,7 +29,7 @@ class WatchedGang:
     reported_at: float = float("-inf")  # on the monotonic clock
     pause_s: float = _REPORT_S[0]
 
-    def read(self, run: Run, page: ControlPage, *, now: float, monotonic: float) -> bool:
+    def read(self, run: AgentRun, page: ControlPage, *, now: float, monotonic: float) -> bool:
         """Read a gang's page; if there is something to report, set `run.seen` and return True.
 
         Args:

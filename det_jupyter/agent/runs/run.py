@@ -23,7 +23,7 @@ from det_jupyter.agent.runs.file_chunks import Stream, streams_of
 from det_jupyter.agent.starting.rank_processes import end_survivors
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.rundir import RunDir, run_dir, runs_root
 from det_jupyter.contract.host.socket_folders import is_own_folder, keep_socket_folder
 from det_jupyter.contract.messages import (
@@ -55,7 +55,7 @@ _RANKS = TypeAdapter(list[int])
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class AgentRun:
     """The run of one allocation."""
 
     plan: GangPlan
@@ -166,7 +166,7 @@ class Run:
             ranks=[
                 RankProcess(
                     rank=rank,
-                    **asdict(Process.of(pid)),
+                    **asdict(ProcessIdentity.of(pid)),
                     connection_file=str(self.dir.connection_file(rank)),
                     output_file=str(self.dir.output(rank)),
                 )
@@ -325,8 +325,8 @@ def new_run(
     agents: Container[str] = (),
     sockets: Path,
     remote_agent: str = "",
-) -> Run:
-    """Return a new run of this plan; writes nothing (see `Run.prepare`).
+) -> AgentRun:
+    """Return a new run of this plan; writes nothing (see `AgentRun.prepare`).
 
     Args:
         plan: The plan.
@@ -337,12 +337,12 @@ def new_run(
     """
     folder = run_dir(paths.data_dir(), plan.allocation_id)
     ranks = plan.ranks_on(agents) if link is not None else ()
-    return Run(
+    return AgentRun(
         plan=plan, dir=folder, ranks=ranks, link=link, sockets=sockets, remote_agent=remote_agent
     )
 
 
-def adopt_runs(*, now: float) -> list[Run]:
+def adopt_runs(*, now: float) -> list[AgentRun]:
     """Return the runs that an earlier agent process left open, and remove folders of closed runs.
 
     Ranks that still run are ended; a run whose end was not recorded is reported as lost at `now`.
@@ -359,7 +359,7 @@ def adopt_runs(*, now: float) -> list[Run]:
     return adopted
 
 
-def _adopt(folder: RunDir, now: float) -> Run | None:
+def _adopt(folder: RunDir, now: float) -> AgentRun | None:
     try:
         plan = GangPlan.model_validate_json(folder.plan.read_bytes())
         is_part = folder.part.exists()
@@ -370,7 +370,7 @@ def _adopt(folder: RunDir, now: float) -> Run | None:
         logger.warning("%s is of another version of det_jupyter: left alone", folder.plan)
         return None
     end_survivors(folder)
-    run = Run(plan=plan, dir=folder, ranks=ranks, sockets=None)
+    run = AgentRun(plan=plan, dir=folder, ranks=ranks, sockets=None)
     with suppress(FileNotFoundError):
         run.exited = GangExited.model_validate_json(folder.exit.read_bytes())
     if run.exited is None:

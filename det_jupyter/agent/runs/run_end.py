@@ -39,8 +39,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from det_jupyter.agent.runs.file_chunks import MAX_RECORD_BYTES
-from det_jupyter.agent.runs.run import Run
-from det_jupyter.agent.runs.user_code import OURS, is_users_file
+from det_jupyter.agent.runs.run import AgentRun
+from det_jupyter.agent.runs.user_code import OURS, is_user_file
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir, append_to_journal
 from det_jupyter.contract.messages import CrashOutput, GangExited, GangPlan
@@ -76,7 +76,7 @@ class _Frame(NamedTuple):
     name: str
 
 
-def with_details(run: Run, exited: GangExited) -> GangExited:
+def with_details(run: AgentRun, exited: GangExited) -> GangExited:
     """Return the report with the last batch, and the output, of the rank that ended first.
 
     If the run's folder was removed or the disk is full, that is reported as the error instead.
@@ -118,7 +118,7 @@ def with_details(run: Run, exited: GangExited) -> GangExited:
     return exited.model_copy(update={"batch": batch, "last_words": crash})
 
 
-def _entered(run: Run) -> dict[int, tuple[int, str]]:
+def _entered(run: AgentRun) -> dict[int, tuple[int, str]]:
     """Return how many collectives each rank here has begun from Python, and the last one."""
     try:
         with closing(EvidencePage(run.dir.evidence)) as page:
@@ -148,7 +148,7 @@ def crash_output(
         return CrashOutput(traceback=f"It printed at last:\n{tail}\n") if tail else None
     before = "\n".join(text[: fatal.start()].rstrip("\n").split("\n")[-_LINES_BEFORE:])
     stack = _user_stack(text[fatal.end() :], labels, cwd)
-    theirs = [frame for frame in stack if is_users_file(frame.file, labels, [cwd])]
+    theirs = [frame for frame in stack if is_user_file(frame.file, labels, [cwd])]
     parts = [before, fatal[0], "Stack of the crash (most recent call last):"]
     parts += [f"  {_frame_text(frame, labels)}" for frame in stack]
     return CrashOutput(
@@ -170,7 +170,7 @@ def _user_stack(text: str, labels: Mapping[str, str], cwd: str) -> list[_Frame]:
         stacks.append([f for f in reversed(frames[:end]) if not f.file.startswith(OURS)])
         crashed += [stacks[-1]] if kind == "Current thread" else []
     # The main thread is the last. A thread of a C++ library has no stack.
-    theirs = [s for s in stacks if any(is_users_file(frame.file, labels, [cwd]) for frame in s)]
+    theirs = [s for s in stacks if any(is_user_file(frame.file, labels, [cwd]) for frame in s)]
     return [*[[]], *stacks, *theirs, *(s for s in crashed if s in theirs)][-1]
 
 

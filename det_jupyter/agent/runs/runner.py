@@ -26,7 +26,7 @@ from det_jupyter.agent.runs.active_run import ActiveRun, LivingGang
 from det_jupyter.agent.runs.gang import Gang, GangState
 from det_jupyter.agent.runs.memory_watch import MemoryWatch
 from det_jupyter.agent.runs.remote_master import RemoteMaster
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.run_end import with_details, write_end
 from det_jupyter.agent.runs.specs import make_specs, shared_store
 from det_jupyter.agent.runs.working_folder import prepare_working_folder
@@ -40,7 +40,7 @@ from det_jupyter.agent.starting.rank_processes import (
 )
 from det_jupyter.agent.tunnel.dialing import Unreached
 from det_jupyter.agent.tunnel.interfaces import used_interfaces
-from det_jupyter.agent.tunnel.part import Part, open_part
+from det_jupyter.agent.tunnel.part import LinkedPart, open_part
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     CloseRun,
@@ -62,7 +62,7 @@ from det_jupyter.errors import LaunchError
 
 logger = logging.getLogger(__name__)
 
-Prepare: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
+Prepare: TypeAlias = Callable[[AgentRun], Coroutine[Any, Any, None]]
 
 _DEVICES_S = 1.0  # a driver may hang when a device has failed
 _SIGNAL_S = 0.3  # time between signals that were sent to all processes of this computer
@@ -86,7 +86,7 @@ class Runner:
         self,
         *,
         agents: Sequence[str],
-        adopted: list[Run],
+        adopted: list[AgentRun],
         launcher: Launcher,
         lifeline_fd: int,
         socket_dir: Path,
@@ -98,7 +98,7 @@ class Runner:
         self.leave_ordered = asyncio.Event()
         self.memory = MemoryWatch()
         self.devices: dict[str, WatchPlan] = {}  # how the devices are watched, by agent
-        self._runs: dict[str, dict[str, Run]] = {agent_id: {} for agent_id in agents}
+        self._runs: dict[str, dict[str, AgentRun]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
             owners = [home for home in run.plan.homes if home in self._runs]
             self._runs[owners[0] if owners else agents[0]][run.id] = run
@@ -112,11 +112,11 @@ class Runner:
         self._remote_agent = agents[0] if remote is not None else ""
         self._socket_dirs = (socket_dir / str(number) for number in count())
 
-    def runs_of(self, agent_id: str) -> Mapping[str, Run]:
+    def runs_of(self, agent_id: str) -> Mapping[str, AgentRun]:
         """Return the runs of an agent that the master has not closed, by id (a live mapping)."""
         return self._runs[agent_id]
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[AgentRun]:
         """Return the runs of all agents that the master has not closed."""
         return [run for runs in self._runs.values() for run in runs.values()]
 
@@ -178,7 +178,7 @@ class Runner:
             case _:
                 assert_never(command)
 
-    def break_off(self, run: Run, error: str, *, no_room: bool) -> None:
+    def break_off(self, run: AgentRun, error: str, *, no_room: bool) -> None:
         """End a run because one of its checkpoints cannot be stored.
 
         Args:
@@ -203,7 +203,7 @@ class Runner:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout_s)
 
-    def _start(self, command: StartGang, runs: dict[str, Run]) -> None:
+    def _start(self, command: StartGang, runs: dict[str, AgentRun]) -> None:
         plan = command.plan
         if any(plan.allocation_id in others for others in self._runs.values()):
             return
@@ -322,7 +322,7 @@ class Runner:
                 found |= {slots[slot]: fault for slot, fault in faults.items()}
         return found
 
-    def _open_part(self, run: Run) -> AbstractAsyncContextManager[Part]:
+    def _open_part(self, run: AgentRun) -> AbstractAsyncContextManager[LinkedPart]:
         assert run.link is not None
         assert run.sockets is not None
         return open_part(
@@ -334,7 +334,7 @@ class Runner:
             master=self._remote.address if self._remote is not None else "",
         )
 
-    async def _get_ready(self, active: ActiveRun, part: Part | None) -> bool:
+    async def _get_ready(self, active: ActiveRun, part: LinkedPart | None) -> bool:
         """Prepare all that the ranks here need, and wait for the other parts of the gang.
 
         Returns:
@@ -381,11 +381,11 @@ class Runner:
         self.news.set()
 
 
-async def _watch(active: ActiveRun, part: Part) -> None:
+async def _watch(active: ActiveRun, part: LinkedPart) -> None:
     active.cut_off(await part.watch())
 
 
-def _close(runs: dict[str, Run], allocation_id: str) -> None:
+def _close(runs: dict[str, AgentRun], allocation_id: str) -> None:
     run = runs.get(allocation_id)
     if run is None or run.is_alive:
         return

@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ports import free_port
 from det_jupyter.contract.messages import GangNetwork, GangPlan, RankPlace, RankSpec
@@ -26,7 +26,7 @@ _TORCHRUN_PORT = 29500
 
 
 def make_specs(
-    run: Run, network: GangNetwork | None = None, *, lifeline_fd: int, num_threads: int
+    run: AgentRun, network: GangNetwork | None = None, *, lifeline_fd: int, num_threads: int
 ) -> list[RankSpec]:
     """Return the specs of a run's ranks here, in rank order, for one attempt to start them.
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 import psutil
 
 from det_jupyter.agent.runs.active_run import LivingGang
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host.processes import is_frozen
 from det_jupyter.contract.host.run_processes import processes_of
 from det_jupyter.contract.host.rundir import append_to_journal
@@ -50,7 +50,7 @@ async def report_stopped(living: Callable[[], Sequence[LivingGang]]) -> None:
         before = set(frozen)
 
 
-def _find_stopped(gangs: Sequence[LivingGang]) -> dict[int, tuple[Run, int]]:
+def _find_stopped(gangs: Sequence[LivingGang]) -> dict[int, tuple[AgentRun, int]]:
     """Return the run and rank of each stopped process of these gangs, by pid."""
     frozen = list(filter(is_frozen, psutil.pids()))
     return {
@@ -71,7 +71,7 @@ def _rank_of(process: psutil.Process, ranks: Mapping[int, int]) -> int:
     return min(ranks)
 
 
-def _report(pid: int, run: Run, rank: int) -> None:
+def _report(pid: int, run: AgentRun, rank: int) -> None:
     text = (
         f"process {pid} of rank {rank} is stopped, by a signal or a debugger, and other ranks may "
         f"wait for it; `kill -CONT {pid}` lets it continue"

@@ -11,7 +11,7 @@ OURS = str(Path(__file__).parents[2]) + os.sep  # this package
 _INSTALLED = re.compile(r"/lib(?:64)?/python3[\d.]*t?/|/(?:site|dist)-packages/")
 
 
-def is_users_file(file: str, labels: Collection[str], folders: Iterable[str]) -> bool:
+def is_user_file(file: str, labels: Collection[str], folders: Iterable[str]) -> bool:
     """Return whether a file is of the user's code.
 
     Files of Python and of installed packages are not, even below `folders`: a home folder often

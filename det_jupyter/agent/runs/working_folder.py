@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
@@ -15,7 +15,7 @@ from det_jupyter.errors import LaunchError, NotFound
 _FOLDER_S = 30.0  # how long a working folder may take to answer
 
 
-async def prepare_working_folder(run: Run) -> None:
+async def prepare_working_folder(run: AgentRun) -> None:
     """Unpack the context directory; without one, check that the working folder exists.
 
     A folder on a network may never answer.
@@ -36,7 +36,7 @@ async def prepare_working_folder(run: Run) -> None:
         ) from None
 
 
-def _prepare(run: Run) -> None:
+def _prepare(run: AgentRun) -> None:
     context = run.plan.capsule.context
     if context is None:
         if problem := paths.find_missing_folder(run.plan.cwd):
@@ -52,7 +52,7 @@ def _prepare(run: Run) -> None:
         ) from None
 
 
-def _without_folder(run: Run) -> str:
+def _without_folder(run: AgentRun) -> str:
     return (
         f"agent {run.remote_agent} has no folder {run.plan.cwd}, where the notebook is, and "
         "the ranks run in it; submit with a context directory, which is sent there, or make "

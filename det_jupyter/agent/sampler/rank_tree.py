@@ -35,7 +35,7 @@ NO_WAITS = "the kernel does not count how long threads wait for a core (/proc/PI
 NO_CHILDREN = "the kernel does not list the children of processes (/proc/PID/task/TID/children)"
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     """CPU seconds of a process since its start, and its present memory and threads."""
 
     cpu_s: float
@@ -70,7 +70,7 @@ class ProcFiles:
         except OSError:
             self.children_problem = NO_CHILDREN
 
-    def usage(self) -> Usage | None:
+    def usage(self) -> ProcessUsage | None:
         """Return its usage; None if it is a zombie.
 
         Raises:
@@ -80,7 +80,7 @@ class ProcFiles:
         fields = data[data.rindex(b")") + 2 :].split(None, _RSS + 1)
         if fields[_STATE] in _ENDED:
             return None
-        return Usage(
+        return ProcessUsage(
             (int(fields[_UTIME]) + int(fields[_STIME])) / _TICKS_PER_S,
             int(fields[_RSS]) * _PAGE_BYTES,
             int(fields[_THREADS]),
@@ -159,7 +159,7 @@ class _Member:
 
     def __init__(self, pid: int) -> None:
         self.files = ProcFiles(pid)
-        self.usage: Usage | None = None  # None: a zombie, whose rates count for nothing
+        self.usage: ProcessUsage | None = None  # None: a zombie, whose rates count for nothing
         self.rates: Values = {}
         self._counts = Rates()
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pydantic import TypeAdapter
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.processes import Process, birth_of, exit_status_of
+from det_jupyter.contract.host.processes import ProcessIdentity, birth_of, exit_status_of
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import Loss
@@ -62,7 +62,7 @@ class RankProcesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """An entry of ranks.json: a rank and its process (see `Process`)."""
+    """An entry of ranks.json: a rank and its process (see `ProcessIdentity`)."""
 
     rank: int
     pid: int
@@ -101,7 +101,7 @@ def write_records(run_dir: RunDir, pids: Mapping[int, int]) -> None:
     """Write ranks.json: the processes that the next agent ends if this one is killed."""
     records = []
     for rank, pid in pids.items():
-        process = Process.of(pid)
+        process = ProcessIdentity.of(pid)
         if process.birth:
             records.append(ProcessRecord(rank=rank, **asdict(process)))
     paths.write_private(run_dir.ranks, _RECORDS.dump_json(records).decode())
@@ -124,4 +124,4 @@ def end_survivors(run_dir: RunDir, timeout_s: float = 5.0) -> None:
 
 
 def _is_alive(record: ProcessRecord) -> bool:
-    return Process(record.pid, record.birth, record.host).is_alive
+    return ProcessIdentity(record.pid, record.birth, record.host).is_alive

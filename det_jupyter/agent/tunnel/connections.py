@@ -22,7 +22,7 @@ Want: TypeAlias = Literal["start", "objects", "store", "port", "measure"]
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Request(Wire):
+class FirstLine(Wire):
     """The first line of a connection."""
 
     gang: str  # allocation id

@@ -15,7 +15,7 @@ from det_jupyter.agent.tunnel.connections import (
     ACCEPTED,
     LIMIT_BYTES,
     Connection,
-    Request,
+    FirstLine,
     Want,
     server_name,
 )
@@ -85,7 +85,7 @@ class Dialer:
             StartFailed: It does not run the gang; another attempt may succeed.
         """
         context = trusting(self.link.certificate)
-        request = Request(
+        request = FirstLine(
             gang=self.gang, want=want, secret=self.link.secret, agents=list(self.here)
         )
         line = request.model_dump_json().encode() + b"\n"
@@ -115,7 +115,7 @@ class Dialer:
             await asyncio.sleep(next(pauses))
 
     async def _open(self, group: int, context: ssl.SSLContext, line: bytes) -> Connection | None:
-        """Return a connection; None if the agent does not carry the gang (yet)."""
+        """Return a connection; None if the agent accepts none for the gang (yet)."""
         reader, writer = await asyncio.open_connection(
             self.link.addresses[group],
             self.link.ports[group],

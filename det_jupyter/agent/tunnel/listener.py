@@ -21,7 +21,7 @@ from det_jupyter.agent.tunnel.connections import (
     PREPARED_S,
     STARTS,
     Connection,
-    Request,
+    FirstLine,
     end_soon,
     join,
     objects_socket,
@@ -43,7 +43,7 @@ _MOST_REQUESTS = 64  # most connections at a time that have not sent the secret
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class CarriedGang:
+class AcceptedGang:
     """A gang with a part on this computer, or a check of connections.
 
     Args:
@@ -101,9 +101,9 @@ class GangListener:
         # Without a name that is known, a connection gets the certificate of the newest gang.
         self._context = _new_context()
         self._context.sni_callback = self._choose_certificate
-        self._contexts: dict[str, ssl.SSLContext] = {}  # by name, of the gangs that are carried
+        self._contexts: dict[str, ssl.SSLContext] = {}  # by name, of the gangs in `_gangs`
         self._certificate = ""
-        self._gangs: dict[str, CarriedGang] = {}
+        self._gangs: dict[str, AcceptedGang] = {}
         # Any program can finish the handshake. If too many connections have sent no request, the
         # oldest are closed.
         self._pending: PendingConnections[asyncio.StreamWriter] = PendingConnections(
@@ -137,14 +137,14 @@ class GangListener:
             self._server.close()
 
     @contextmanager
-    def carrying(
+    def accepting(
         self,
         allocation_id: str,
         link: GangLink,
         *,
         store: Path | None = None,
         waits_for: Collection[str] = (),
-    ) -> Iterator[CarriedGang]:
+    ) -> Iterator[AcceptedGang]:
         """Accept connections for a gang, or for a check of connections, within the block.
 
         Args:
@@ -160,7 +160,7 @@ class GangListener:
             context = _new_context()
             _load(context, link.certificate + "\n" + link.key)
             self._contexts[name] = context
-        gang = CarriedGang(
+        gang = AcceptedGang(
             server_name=name, secret=link.secret, store=store, waits_for=set(waits_for)
         )
         self._gangs[allocation_id] = gang
@@ -220,11 +220,11 @@ class GangListener:
 
     async def _read_request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Request | None:
+    ) -> FirstLine | None:
         """Return the request; None if it is invalid or was dropped as one of too many."""
         self._pending.add(writer)
         try:
-            return Request.model_validate_json(await reader.readline())
+            return FirstLine.model_validate_json(await reader.readline())
         except ValueError:  # also a ValidationError, or a line that is too long
             return None
         finally:

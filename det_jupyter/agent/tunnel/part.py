@@ -58,7 +58,7 @@ _ENDED_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LinkedPart:
     """A part of a gang that is connected with the others.
 
     Args:
@@ -100,7 +100,7 @@ async def open_part(
     store: Path,
     listener: GangListener | None,
     master: str = "",
-) -> AsyncIterator[Part]:
+) -> AsyncIterator[LinkedPart]:
     """Connect a part with the other ones, and accept their connections, within the block.
 
     Args:
@@ -121,17 +121,17 @@ async def open_part(
         if listener is not None:
             others = {agent for agent in link.agents if agent not in agents} if is_chief else set()
             gang = held.enter_context(
-                listener.carrying(allocation_id, link, store=store, waits_for=others)
+                listener.accepting(allocation_id, link, store=store, waits_for=others)
             )
             if is_chief:
-                yield Part(network, dialer, gang.gather)
+                yield LinkedPart(network, dialer, gang.gather)
                 return
         if is_chief:  # the master gives rank 0 to an agent that others can reach
             raise LaunchError(f"rank 0 is on {here[0]}, which accepts no other agents")
         tunnel = PartTunnel(dialer=dialer)
         await tunnel.open(store)
         held.callback(tunnel.close)
-        yield Part(network, dialer, tunnel.gather)
+        yield LinkedPart(network, dialer, tunnel.gather)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class PartTunnel:
         end_soon(self._tasks)
 
     async def gather(self) -> None:
-        """Report that this part is prepared, and wait until all parts are; see `Part.gather`."""
+        """Report that this part is prepared, and wait until all parts are; see `gather`."""
         reader, writer = await self.dialer.connect(0, "start")
         try:
             async with asyncio.timeout(PREPARED_S):

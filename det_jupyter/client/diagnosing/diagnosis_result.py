@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from det_jupyter.client.tables import Row as TableRow
-from det_jupyter.client.tables import Rows, plain_table
+from det_jupyter.client.tables import Row, Rows, plain_table
 from det_jupyter.contract.messages.verdicts import Verdict
 from det_jupyter.contract.values.text import count, date, experiment_title, number
 from det_jupyter.diagnosis.gains import Sign
-from det_jupyter.diagnosis.recipe_results import Row, yaml_lines
+from det_jupyter.diagnosis.recipe_results import RecipeResult, yaml_lines
 from det_jupyter.diagnosis.recipes import LeftOut
 from det_jupyter.view.forms.html_parts import CARD, PRE, QUIET, block, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image
@@ -48,7 +47,7 @@ class Diagnosis:
     at: float
     rounds: int
     seconds: float
-    rows: Sequence[Row]
+    rows: Sequence[RecipeResult]
     left_out: Sequence[LeftOut]
     verdict: Verdict
 
@@ -64,7 +63,7 @@ class Diagnosis:
     def table(self) -> Rows:
         """Return a row for each recipe that ran; `ratio_low` and `ratio_high` bound `ratio`."""
         return Rows(
-            TableRow(
+            Row(
                 recipe=row.recipe.name,
                 records_per_s=row.records_per_s,
                 ratio=row.ratio and row.ratio.middle,
@@ -127,7 +126,7 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.splitlines()))
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: RecipeResult) -> tuple[str, ...]:
     rate = number(row.records_per_s) if row.records_per_s is not None else "–"
     ratio = f"{_SIGNS[row.sign]} {row.ratio.text}".strip() if row.ratio else ""
     efficiency = f"{100 * row.efficiency.middle:.0f} %" if row.efficiency else ""
@@ -135,12 +134,12 @@ def _cells(row: Row) -> tuple[str, ...]:
     return row.recipe.title, rate, ratio, efficiency, words
 
 
-def _html_cells(row: Row, best: float) -> list[str]:
+def _html_cells(row: RecipeResult, best: float) -> list[str]:
     title, *numbers, words = map(escaped, _cells(row))
     return [title, _bar(row, best), *numbers, f'<div style="{_VERDICT_STYLE}">{words}</div>']
 
 
-def _bar(row: Row, best: float) -> str:
+def _bar(row: RecipeResult, best: float) -> str:
     """Return a bar of the throughput in HTML, coloured by gain or loss."""
     if not row.records_per_s:
         return ""

@@ -19,7 +19,7 @@ _AGAIN_S = 0.5  # pause before the next request while the master restarts
 _WAIT_S = min(15.0, MAX_WAIT_S)
 
 
-class Which(TypedDict, total=False):
+class LogFilter(TypedDict, total=False):
     """The options that select lines: arguments of `Experiment.logs` and `Trial.logs`."""
 
     rank: int | None

@@ -21,7 +21,7 @@ from pathlib import Path
 from det_jupyter.client.imports.event_files import check_installed
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ports import free_port
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.rundir import without_run
 from det_jupyter.contract.host.tensorboards import (
     Board,
@@ -94,7 +94,7 @@ def start_board(
         )
     board = Board(
         id=number,
-        **asdict(Process.of(process.pid)),
+        **asdict(ProcessIdentity.of(process.pid)),
         url=f"http://localhost:{port}/",
         experiments=list(experiments),
         trials=list(trials),

@@ -116,7 +116,7 @@ class ShownImportance(ImportanceView):
     __str__ = __repr__
 
 
-class Source(Protocol):
+class ComparisonSource(Protocol):
     """Where experiments to compare are read from: a Client, or the reader's state."""
 
     def experiment(self, experiment_id: int, /) -> ExperimentView: ...
@@ -126,7 +126,7 @@ class Source(Protocol):
     def code(self, experiment_id: int, /) -> dict[str, str]: ...
 
 
-def fetch_experiments(client: Source, numbers: Sequence[int]) -> list[Compared]:
+def fetch_experiments(client: ComparisonSource, numbers: Sequence[int]) -> list[Compared]:
     """Fetch experiments to compare; a search is represented by its best trial.
 
     Args:
@@ -147,7 +147,7 @@ def fetch_experiments(client: Source, numbers: Sequence[int]) -> list[Compared]:
     return [_fetch_experiment(client, view) for view in views]
 
 
-def _fetch_experiment(client: Source, view: ExperimentView) -> Compared:
+def _fetch_experiment(client: ComparisonSource, view: ExperimentView) -> Compared:
     best = next(iter(ranked(view)), None)
     curves = client.curves(view.id, max_points=_MAX_POINTS)
     return Compared(

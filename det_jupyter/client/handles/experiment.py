@@ -17,8 +17,8 @@ from det_jupyter.client.diagnosing.verify import Verification, plan_verify, veri
 from det_jupyter.client.following.follow import call_at_end, pause_and_wait, wait_for_end
 from det_jupyter.client.following.log_lines import (
     TAIL,
+    LogFilter,
     LogLines,
-    Which,
     follow_lines,
     query_of,
     read,
@@ -504,12 +504,16 @@ class Experiment:
     @overload
     def logs(
         self, *, trial: Trial | int | None = None, follow: Literal[False] = False,
-        **which: Unpack[Which],
+        **which: Unpack[LogFilter],
     ) -> LogLines: ...  # fmt: skip
 
     @overload
     def logs(
-        self, *, trial: Trial | int | None = None, follow: Literal[True], **which: Unpack[Which]
+        self,
+        *,
+        trial: Trial | int | None = None,
+        follow: Literal[True],
+        **which: Unpack[LogFilter],
     ) -> Iterator[LogLine]: ...
 
     def logs(

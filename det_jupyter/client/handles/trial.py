@@ -14,8 +14,8 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.following.hang_report import ShownHang, hang_text
 from det_jupyter.client.following.log_lines import (
     TAIL,
+    LogFilter,
     LogLines,
-    Which,
     follow_lines,
     query_of,
     read,
@@ -121,10 +121,10 @@ class Trial:
         return Stacks({rank.view.rank: text for rank, text in zip(ranks, stacks, strict=True)})
 
     @overload
-    def logs(self, *, follow: Literal[False] = False, **which: Unpack[Which]) -> LogLines: ...
+    def logs(self, *, follow: Literal[False] = False, **which: Unpack[LogFilter]) -> LogLines: ...
 
     @overload
-    def logs(self, *, follow: Literal[True], **which: Unpack[Which]) -> Iterator[LogLine]: ...
+    def logs(self, *, follow: Literal[True], **which: Unpack[LogFilter]) -> Iterator[LogLine]: ...
 
     def logs(
         self,

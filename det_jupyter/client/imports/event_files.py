@@ -46,7 +46,7 @@ _OWN = "det_jupyter"  # suffix of our files
 Written = dict[str, float]  # "run tag" -> last step written
 
 
-class Point(NamedTuple):
+class TimedValue(NamedTuple):
     """A value with its step and time (UTC seconds)."""
 
     step: int
@@ -163,12 +163,12 @@ def _read_state(folder: Path) -> Written:
 def _write_trial(
     client: Client, trial: TrialView, curves: Sequence[Curve], folder: Path, written: Written
 ) -> None:
-    runs: dict[str, dict[str, list[Point]]] = {}
+    runs: dict[str, dict[str, list[TimedValue]]] = {}
     name = f"trial-{trial.id}"
     for curve in curves:
         rows = zip(curve.steps, curve.times, curve.values, strict=True)
         runs.setdefault(name, {})[f"{curve.group}/{curve.name}"] = [
-            Point(step, at, value) for step, at, value in rows if value is not None
+            TimedValue(step, at, value) for step, at, value in rows if value is not None
         ]
     for of, axis in (("timings", "batches"), ("system", "time")):
         query = SeriesQuery.model_validate({"of": of, "axis": axis, "columns": MAX_COLUMNS})
@@ -177,7 +177,7 @@ def _write_trial(
         to_step = _batches(curves, began_at) if of == "timings" else _seconds(began_at)
         for series in page.series:
             pairs = zip(series.x, series.mid, strict=True)
-            if points := [Point(*to_step(x), value) for x, value in pairs]:
+            if points := [TimedValue(*to_step(x), value) for x, value in pairs]:
                 folder_name = re.sub(r"[^\w.-]+", "-", series.source)
                 runs.setdefault(f"{name}/{folder_name}", {})[f"{of}/{series.name}"] = points
     for run, tags in runs.items():
@@ -204,7 +204,7 @@ def _batches(curves: Sequence[Curve], began_at: float) -> Callable[[float], tupl
 
 
 def _write_run(
-    folder: Path, run: str, tags: Mapping[str, Sequence[Point]], written: Written
+    folder: Path, run: str, tags: Mapping[str, Sequence[TimedValue]], written: Written
 ) -> None:
     """Append the new points of a run, in the order of their steps.
 
@@ -215,7 +215,7 @@ def _write_run(
     back_to = min(
         (end for tag, end in ends.items() if end < written.get(f"{run} {tag}", -1)), default=None
     )
-    new: list[tuple[Point, str]] = []
+    new: list[tuple[TimedValue, str]] = []
     for tag, end in ends.items():
         key = f"{run} {tag}"
         last = written.get(key, -1)

@@ -35,7 +35,7 @@ _LINES = 2000  # lines in one request: some 0.3 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class ImportResult:
     """The result of an import.
 
     Args:
@@ -60,7 +60,7 @@ class Imported:
 
 def import_runs(
     client: Client, given: str, *, metric: str | None = None, larger_is_better: bool = False
-) -> list[Imported]:
+) -> list[ImportResult]:
     """Make an experiment of each set of runs at a path or URI; repeatable.
 
     Args:
@@ -105,7 +105,7 @@ def _has(runs: RunSet, metric: str) -> bool:
 
 def _import_set(
     client: Client, runs: RunSet, metric: str | None, larger_is_better: bool
-) -> Imported:
+) -> ImportResult:
     validated = sorted(_validated(runs))
     chosen = metric or next((name for name in validated if name.lower().endswith("loss")), None)
     records = {run.name: _records(run, chosen or "") for run in runs.runs}
@@ -129,7 +129,7 @@ def _import_set(
     for trial in view.trials:
         if own := records.get(trial.hparams[_RUN]):
             num_new += _send(client, trial.id, own)
-    return Imported(
+    return ImportResult(
         experiment_id=view.id,
         source=runs.source,
         num_runs=len(runs.runs),

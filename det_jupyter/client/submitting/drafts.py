@@ -16,8 +16,8 @@ from det_jupyter.client.client import Client
 from det_jupyter.client.requests import make_request
 from det_jupyter.config import (
     ExperimentConfig,
-    Reading,
     Sources,
+    YamlDocument,
     check_sanity,
     merge,
     parse_config,
@@ -43,7 +43,7 @@ class Draft:
         remarks: Notices about changes that were made to the document.
     """
 
-    reading: Reading
+    reading: YamlDocument
     document: dict[str, Any]
     template_name: str | None = None
     template: dict[str, Any] | None = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Draft:
 
 
 def with_template(
-    reading: Reading,
+    reading: YamlDocument,
     document: dict[str, Any],
     find: Callable[[str], dict[str, Any]],
     given: str | None = None,
@@ -108,7 +108,7 @@ def with_template(
     )
 
 
-def lay_over(reading: Reading, changes: Iterable[Mapping[str, Any]]) -> Reading:
+def lay_over(reading: YamlDocument, changes: Iterable[Mapping[str, Any]]) -> YamlDocument:
     """Return a reading with changes merged into its document; the changed keys have no lines."""
     changes = list(changes)
     return replace(
@@ -135,7 +135,7 @@ def below_magic(cell: str) -> str:
 
 def located(
     problems: Iterable[Problem],
-    reading: Reading,
+    reading: YamlDocument,
     document: Mapping[str, Any] | None = None,
     template_name: str | None = None,
     template: Mapping[str, Any] | None = None,

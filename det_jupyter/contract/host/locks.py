@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from det_jupyter.contract.host.ownership import open_own
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 
 _POLL_S = 0.02
 
@@ -66,7 +66,7 @@ def _is_file_at(path: Path, descriptor: int) -> bool:
 
 
 def _write_holder(descriptor: int) -> None:
-    holder = asdict(Process.of(os.getpid()))
+    holder = asdict(ProcessIdentity.of(os.getpid()))
     with suppress(OSError):  # the disk is full: the lock is valid without it
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(holder).encode(), 0)
@@ -89,7 +89,7 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def holder_of(path: Path) -> Process | None:
+def holder_of(path: Path) -> ProcessIdentity | None:
     """Return the process that holds this lock file.
 
     On a shared drive it may be a process of another computer. None if no process holds it, or if
@@ -105,7 +105,9 @@ def holder_of(path: Path) -> Process | None:
         text = file.read()
     try:
         named = json.loads(text)
-        holder = Process(int(named["pid"]), str(named["birth"]), str(named.get("host", "")))
+        holder = ProcessIdentity(
+            int(named["pid"]), str(named["birth"]), str(named.get("host", ""))
+        )
     except (ValueError, KeyError, TypeError):
         return None
     return None if holder.is_here and not holder.is_alive else holder

@@ -1,9 +1,9 @@
 """Identity and state of processes.
 
 Pids are reused, and each computer has its own, so a process is identified by pid, birth and the
-name of its computer. A pid that comes from another process is only used within a Process. psutil
-computes the birth from the wall clock, so a step of the clock (NTP, a laptop that wakes) changes
-it. On Linux the birth is in kernel ticks since boot, with the boot id.
+name of its computer. A pid that comes from another process is only used within a
+ProcessIdentity. psutil computes the birth from the wall clock, so a step of the clock (NTP, a
+laptop that wakes) changes it. On Linux the birth is in kernel ticks since boot, with the boot id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STATE, _START_TICKS, _ARGUMENTS, _END_OF_ARGUMENTS, _EXIT_STATUS = 0, 19, 45, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessIdentity:
     """Identity of a process: no later process with its pid equals it.
 
     Args:
@@ -39,7 +39,7 @@ class Process:
     host: str = ""
 
     @classmethod
-    def of(cls, pid: int) -> Process:
+    def of(cls, pid: int) -> ProcessIdentity:
         """Return the process that has this pid here now; its birth is "" if there is none."""
         return cls(pid, birth_of(pid) or "", host_name())
 
@@ -65,14 +65,15 @@ class Process:
         """Whether the process is stopped (SIGSTOP, a debugger); False on another computer."""
         return self.is_here and is_frozen(self.pid)
 
-    def started_no_later_than(self, other: Process) -> bool:
+    def started_no_later_than(self, other: ProcessIdentity) -> bool:
         """Return whether this process was started before the other, or in the same moment.
 
         False if that is unknown: a birth is empty, or the two are of different computers.
 
-        >>> Process(1, "70@boot").started_no_later_than(Process(2, "71@boot"))
+        >>> first = ProcessIdentity(1, "70@boot")
+        >>> first.started_no_later_than(ProcessIdentity(2, "71@boot"))
         True
-        >>> Process(1, "70@boot").started_no_later_than(Process(2, "71@boot of another one"))
+        >>> first.started_no_later_than(ProcessIdentity(2, "71@boot of another one"))
         False
         """
         own_start, _, own_boot = self.birth.partition("@")

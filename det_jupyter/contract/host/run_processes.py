@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
 
 _POLL_S = 0.01
@@ -99,7 +99,7 @@ def kill_until_gone(
     return sorted(killed - left), sorted(left)
 
 
-def programs_of(data: Path) -> list[tuple[str, Process]]:
+def programs_of(data: Path) -> list[tuple[str, ProcessIdentity]]:
     """Return masters, then agents, then fork servers of a folder of data, each with its name.
 
     They are found even if the folder was removed, with its lock files, and created again: the path
@@ -108,16 +108,18 @@ def programs_of(data: Path) -> list[tuple[str, Process]]:
     return _running_in(data, _PROGRAMS)
 
 
-def boards_of(data: Path) -> list[Process]:
+def boards_of(data: Path) -> list[ProcessIdentity]:
     """Return the background TensorBoards of a folder of data; found as in `programs_of`."""
     return [process for _, process in _running_in(data, _TENSORBOARD)]
 
 
-def _running_in(data: Path, programs: Mapping[str, tuple[str, ...]]) -> list[tuple[str, Process]]:
+def _running_in(
+    data: Path, programs: Mapping[str, tuple[str, ...]]
+) -> list[tuple[str, ProcessIdentity]]:
     found = []
     for pid in psutil.pids():
         with suppress(psutil.Error, OSError):  # it is another user's, or has exited
-            process, line = Process.of(pid), psutil.Process(pid).cmdline()
+            process, line = ProcessIdentity.of(pid), psutil.Process(pid).cmdline()
             name = next((each for each, words in programs.items() if _contains(line, words)), "")
             if not name or pid == os.getpid() or _has_another(pid, str(data)):
                 continue

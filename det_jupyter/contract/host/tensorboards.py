@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 
 _EXIT_TIMEOUT_S = 5.0
 
@@ -43,9 +43,9 @@ class Board:
     started_at: float
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ProcessIdentity:
         """The process that `pid`, `birth` and `host` identify."""
-        return Process(self.pid, self.birth, self.host)
+        return ProcessIdentity(self.pid, self.birth, self.host)
 
     def end(self) -> bool:
         """Terminate the process and delete the folder; return whether the process has exited."""

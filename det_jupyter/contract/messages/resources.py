@@ -5,7 +5,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import Literal
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import DiskStatus
 from det_jupyter.contract.messages.status import State
@@ -319,14 +319,14 @@ def command_lines(remedy: Remedy, reader: Reader) -> list[str]:
         case "reset_devices":
             indexes, host = values["indexes"], str(values.get("host", ""))
             assert isinstance(indexes, list)
-            if not Process(1, "", host).is_here:
+            if not ProcessIdentity(1, "", host).is_here:
                 return []
             numbers = ",".join(map(str, indexes))
             return [f"{reader.shell}sudo nvidia-smi --gpu-reset -i {numbers}"]
         case "end_processes":
             pids, host = values["pids"], str(values.get("host", ""))
             assert isinstance(pids, list)
-            if not all(Process(pid, "", host).is_here for pid in pids):
+            if not all(ProcessIdentity(pid, "", host).is_here for pid in pids):
                 return []  # a pid here would be another process
             return [f"{reader.shell}kill {_listed(pids)}"]
         case "wait" | "ask_for_devices" | "add_agent":

@@ -76,7 +76,7 @@ class TrackerOrder(Wire):
     tracker: dict[str, Any]  # a Tracker of the configuration, without references
     folder: str  # for files of its own
     credentials: dict[str, str]  # variables that its library reads
-    is_users: bool  # whether the library may also use credentials of the user's files
+    gets_credentials: bool  # whether the library also finds those in the user's files
     is_named: bool = True  # whether the user has chosen the address; then any host is allowed
 
 

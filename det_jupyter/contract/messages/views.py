@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages.disks import RoomWait
 from det_jupyter.contract.messages.hangs import HangReport
 from det_jupyter.contract.messages.leaving import Leaving
@@ -50,9 +50,9 @@ class RankView(Wire):
     device: str = ""
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ProcessIdentity:
         """Its process on the agent's computer."""
-        return Process(self.pid, self.birth, self.host)
+        return ProcessIdentity(self.pid, self.birth, self.host)
 
 
 class AllocationView(Wire):
@@ -362,6 +362,6 @@ class MasterInfo(Wire):
     reader_url: str = ""  # where its reader serves documents, with the same token
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ProcessIdentity:
         """The master's process, with its computer."""
-        return Process(self.pid, self.birth, self.host)
+        return ProcessIdentity(self.pid, self.birth, self.host)

@@ -22,7 +22,7 @@ from det_jupyter.contract.values.entrypoints import Command, Program, try_parse_
 
 
 @dataclass(frozen=True, slots=True)
-class Trainer:
+class PlainTrainer:
     """How a trainer gets the callback.
 
     Args:
@@ -52,12 +52,12 @@ class Trainer:
         ]
 
 
-_TRANSFORMERS = Trainer("transformers", "train", "resume_from_checkpoint")
-_KERAS = Trainer("keras", "fit", is_late=True)
+_TRANSFORMERS = PlainTrainer("transformers", "train", "resume_from_checkpoint")
+_KERAS = PlainTrainer("keras", "fit", is_late=True)
 TRAINERS = {
     "transformers.Trainer": _TRANSFORMERS,
     "transformers.Seq2SeqTrainer": _TRANSFORMERS,
-    "lightning.Trainer": Trainer("lightning", "fit", "ckpt_path"),
+    "lightning.Trainer": PlainTrainer("lightning", "fit", "ckpt_path"),
     "keras.Sequential": _KERAS,
     "keras.Model": _KERAS,
 }

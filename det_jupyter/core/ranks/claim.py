@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.host.ownership import open_own
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.errors import DetError, LaunchError, PeerRefused
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Claim:
             _held[path] = cls(path, owner)
         return _held[path]
 
-    def store_members(self, members: str, processes: Sequence[Process] = ()) -> None:
+    def store_members(self, members: str, processes: Sequence[ProcessIdentity] = ()) -> None:
         """Store in the file which ranks have connected, for other processes to read.
 
         Args:
@@ -74,7 +74,7 @@ class Claim:
             processes: Their processes.
         """
         if self._file is not None:
-            own = asdict(Process.of(os.getpid()))
+            own = asdict(ProcessIdentity.of(os.getpid()))
             started = [asdict(process) for process in processes]
             content = {"owner": self._owner, "members": members, **own, "started": started}
             data = json.dumps(content).encode()
@@ -117,8 +117,8 @@ def contest(path: Path, own_name: str) -> None:
         PeerRefused: They may be of two jobs.
     """
     found = _read(path) or _load(_contest_of(path))
-    own = Process.of(os.getpid())
-    members = [Process(**each) for each in found.get("started", ())]
+    own = ProcessIdentity.of(os.getpid())
+    members = [ProcessIdentity(**each) for each in found.get("started", ())]
     if own in members or not any(own.started_no_later_than(each) for each in members):
         return
     text = (
@@ -186,7 +186,7 @@ def _read(path: Path) -> dict[str, Any]:
     found = _load(path)
     if not found:
         return {}
-    owner = Process(int(found["pid"]), found["birth"], found.get("host", ""))
+    owner = ProcessIdentity(int(found["pid"]), found["birth"], found.get("host", ""))
     return found if owner.is_alive else {}
 
 

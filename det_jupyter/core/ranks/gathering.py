@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.core.ranks.claim import Claim, contest
 from det_jupyter.core.ranks.handshake import ChiefHandshake, introduce, process_name
 from det_jupyter.core.ranks.link import RankLink
@@ -67,7 +67,7 @@ def connect(
             others = [link for link in links if link is not None]
             names = [f"rank 0 ({process_name()})", *(link.name for link in others)]
             processes = [link.process for link in others if link.process is not None]
-            claim.store_members(", ".join(names), [Process.of(os.getpid()), *processes])
+            claim.store_members(", ".join(names), [ProcessIdentity.of(os.getpid()), *processes])
             if info.local_size == info.size:
                 check = claim.check
         if ranks is None:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.core.ranks.link import RankLink, rank_ended
 from det_jupyter.core.ranks.meeting import Meeting
 from det_jupyter.core.ranks.rank_info import FIELDS, RankInfo, find_conflicts, late_text
@@ -68,7 +68,7 @@ def introduce(sock: socket.socket, info: RankInfo, meeting: Meeting, deadline: f
         )
     own = secrets.token_bytes(16)
     job = {"job": meeting.job.key, "origin": meeting.job.origin}
-    process = {"name": process_name(), "started": asdict(Process.of(os.getpid()))}
+    process = {"name": process_name(), "started": asdict(ProcessIdentity.of(os.getpid()))}
     fields = {"place": asdict(info), "nonce": own.hex(), **process, **job}
     sock.sendall(signed(secret, b"hello" + nonce, fields))
     verdict_deadline = max(deadline, time.monotonic() + remaining_s + _VERDICT_S)
@@ -157,7 +157,7 @@ class _Guest:
     received: bytearray = field(default_factory=bytearray)
     info: RankInfo | None = None
     name: str = ""
-    process: Process | None = None
+    process: ProcessIdentity | None = None
     own: bytes = b""
 
 
@@ -299,7 +299,7 @@ class ChiefHandshake:
             key, origin = str(fields["job"]), str(fields["origin"])
             started = fields["started"]
             host = str(started.get("host", ""))
-            guest.process = Process(int(started["pid"]), str(started["birth"]), host)
+            guest.process = ProcessIdentity(int(started["pid"]), str(started["birth"]), host)
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return False  # without a secret any program may have sent it
         if not self._meeting.job.includes(key):

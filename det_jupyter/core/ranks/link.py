@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 
 import numpy
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.errors import PeerRefused
 
 _HEAD = struct.Struct("<QBI")
@@ -42,7 +42,7 @@ Buffer = bytes | bytearray | memoryview
 Frame = tuple[int, int, Buffer]  # kind, number, payload
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The collective that a frame belongs to."""
 
     ALLGATHER = 1
@@ -73,7 +73,7 @@ class RankLink:
         sock: socket.socket,
         name: str,
         keys: tuple[bytes, bytes] | None = None,
-        process: Process | None = None,
+        process: ProcessIdentity | None = None,
     ) -> None:
         self.name = name
         self.process = process
@@ -102,7 +102,7 @@ class RankLink:
         sock.detach()
 
     def send(
-        self, kind: Kind, number: int, payload: Sequence[Buffer]
+        self, kind: FrameKind, number: int, payload: Sequence[Buffer]
     ) -> Generator[None, None, None]:
         """Send a frame."""
         length = sum(len(part) for part in payload)
@@ -120,7 +120,7 @@ class RankLink:
                     self._connection.send_bytes(memoryview(part)[begin : begin + _MESSAGE_BYTES])
         self._is_sending = False
 
-    def send_last(self, kind: Kind, payload: bytes) -> None:
+    def send_last(self, kind: FrameKind, payload: bytes) -> None:
         """Send a small frame, unless another one is half sent. Never blocks or raises."""
         if not self._is_sending:
             os.set_blocking(self.fileno(), False)

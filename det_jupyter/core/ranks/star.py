@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from det_jupyter.core.ranks.link import Buffer, Frame, Kind, RankLink, rank_ended
+from det_jupyter.core.ranks.link import Buffer, Frame, FrameKind, RankLink, rank_ended
 from det_jupyter.core.ranks.rank_info import late_text
 from det_jupyter.errors import WaitTimeout
 
@@ -77,40 +77,40 @@ class StarExchange:
         _OPEN.add(self)
 
     def allgather(self, value: Any) -> list[Any]:
-        return _load_all(self._share(Kind.ALLGATHER, _dump(value)))
+        return _load_all(self._share(FrameKind.ALLGATHER, _dump(value)))
 
     def gather(self, value: Any) -> list[Any] | None:
         payload = _dump(value)
-        with self._collective(Kind.GATHER):
+        with self._collective(FrameKind.GATHER):
             if self._index:
-                self._send_up(Kind.GATHER, payload)
+                self._send_up(FrameKind.GATHER, payload)
                 return None
-            parts = self._collect(Kind.GATHER, payload)
+            parts = self._collect(FrameKind.GATHER, payload)
         return _load_all(parts)
 
     def broadcast(self, value: Any) -> Any:
         payload = b"" if self._index else _dump(value)
-        with self._collective(Kind.BROADCAST):
+        with self._collective(FrameKind.BROADCAST):
             if not self._index:
-                self._send(Kind.BROADCAST, {index: [payload] for index in self._links})
+                self._send(FrameKind.BROADCAST, {index: [payload] for index in self._links})
                 return value
-            got = self._receive_down(Kind.BROADCAST)
+            got = self._receive_down(FrameKind.BROADCAST)
         return pickle.loads(got)
 
     def barrier(self) -> None:
-        self._share(Kind.BARRIER, b"")
+        self._share(FrameKind.BARRIER, b"")
 
     def reduce_(self, tensor: torch.Tensor, operation: Literal["sum", "max"]) -> None:
         import torch
 
         own = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        with self._collective(Kind.REDUCE):
+        with self._collective(FrameKind.REDUCE):
             if self._index:
-                self._send_up(Kind.REDUCE, own)
-                got: Buffer = self._receive_down(Kind.REDUCE)
+                self._send_up(FrameKind.REDUCE, own)
+                got: Buffer = self._receive_down(FrameKind.REDUCE)
             else:
-                got = _reduce(self._collect(Kind.REDUCE, own), tensor.dtype, operation)
-                self._send(Kind.REDUCE, {index: [got] for index in self._links})
+                got = _reduce(self._collect(FrameKind.REDUCE, own), tensor.dtype, operation)
+                self._send(FrameKind.REDUCE, {index: [got] for index in self._links})
         tensor.copy_(_tensor(got, tensor.dtype).view(tensor.shape))
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class StarExchange:
             link.close()
         self._finalizer()
 
-    def _share(self, kind: Kind, payload: bytes) -> list[Buffer]:
+    def _share(self, kind: FrameKind, payload: bytes) -> list[Buffer]:
         """Return the payloads of all ranks, by index."""
         with self._collective(kind):
             if self._index:
@@ -136,7 +136,7 @@ class StarExchange:
             return parts
 
     @contextmanager
-    def _collective(self, kind: Kind) -> Iterator[None]:
+    def _collective(self, kind: FrameKind) -> Iterator[None]:
         """Number the collective of the block; close the connections if the block raises."""
         if self._broken is not None:
             raise type(self._broken)(*self._broken.args)
@@ -158,7 +158,7 @@ class StarExchange:
         if not self._index:
             reason = f"{'late' if isinstance(error, WaitTimeout) else 'ended'} {text}".encode()
             for link in self._links.values():
-                link.send_last(Kind.END, reason)
+                link.send_last(FrameKind.END, reason)
         self._broken = (
             error
             if isinstance(error, Exception)
@@ -166,13 +166,13 @@ class StarExchange:
         )
         self.close()
 
-    def _send_up(self, kind: Kind, payload: bytes) -> None:
+    def _send_up(self, kind: FrameKind, payload: bytes) -> None:
         with suppress(RuntimeError):  # raised by `rank_ended`
             self._send(kind, {0: [payload]})
             return
         self._receive_down(kind)  # raises the chief's reason if it has sent one, or the same error
 
-    def _send(self, kind: Kind, payloads: dict[int, list[Buffer]]) -> None:
+    def _send(self, kind: FrameKind, payloads: dict[int, list[Buffer]]) -> None:
         sends = {
             index: self._links[index].send(kind, self._number, payload)
             for index, payload in payloads.items()
@@ -180,7 +180,7 @@ class StarExchange:
         for _ in self._run(sends, select.POLLOUT):
             pass
 
-    def _collect(self, kind: Kind, own: bytes) -> list[Buffer]:
+    def _collect(self, kind: FrameKind, own: bytes) -> list[Buffer]:
         """Return this rank's payload and those of the ranks with a connection, by index."""
         parts: list[Buffer] = [own] * len(self._ranks)
         receives = {index: link.receive() for index, link in self._links.items()}
@@ -188,7 +188,7 @@ class StarExchange:
             parts[index] = self._checked_payload(index, kind, frame)
         return parts
 
-    def _receive_down(self, kind: Kind) -> Buffer:
+    def _receive_down(self, kind: FrameKind) -> Buffer:
         return self._collect(kind, b"")[0]
 
     def _run(
@@ -244,16 +244,17 @@ class StarExchange:
             "where that is: all ranks must call the same collectives"
         )
 
-    def _checked_payload(self, index: int, kind: Kind, frame: Frame) -> Buffer:
+    def _checked_payload(self, index: int, kind: FrameKind, frame: Frame) -> Buffer:
         theirs, number, payload = frame
-        if theirs == Kind.END:
+        if theirs == FrameKind.END:
             why, _, text = bytes(payload).decode().partition(" ")
             raise (WaitTimeout if why == "late" else rank_ended)(text)
         if (theirs, number) != (kind, self._number):
             raise RuntimeError(
                 f"distributed: {self._links[index].name} has called "
-                f"{Kind(theirs).name.lower()} number {number}, rank {self._ranks[self._index]} "
-                f"{self._name}: all ranks must call the same collectives in the same order"
+                f"{FrameKind(theirs).name.lower()} number {number}, rank "
+                f"{self._ranks[self._index]} {self._name}: all ranks must call the same "
+                "collectives in the same order"
             )
         return payload
 

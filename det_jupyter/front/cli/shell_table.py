@@ -22,10 +22,10 @@ from det_jupyter.front.verbs.arguments import (
     whole,
 )
 from det_jupyter.front.verbs.grammar import (
-    Group,
     Lazy,
     LineParser,
     Verb,
+    VerbGroup,
     argument,
     flag,
     make_parser,
@@ -73,18 +73,18 @@ _BUNDLE = argument(
 )  # fmt: skip
 
 
-def _with_bundle(member: Verb | Group) -> Verb | Group:
+def _with_bundle(member: Verb | VerbGroup) -> Verb | VerbGroup:
     """Add `support-bundle` to the group `trial`, where Determined has it."""
-    if not isinstance(member, Group) or member.name != "trial":
+    if not isinstance(member, VerbGroup) or member.name != "trial":
         return member
     bundle = Verb("support-bundle", "collect what a bug report needs, without secrets",
                   cli.support_bundle.bundle, (TRIAL, _BUNDLE))  # fmt: skip
     return replace(member, members=(*member.members, bundle))
 
 
-def _with_run(member: Verb | Group) -> Verb | Group:
+def _with_run(member: Verb | VerbGroup) -> Verb | VerbGroup:
     """Add `run` to the group `agent`: it is for the other computer's shell."""
-    if not isinstance(member, Group) or member.name != "agent":
+    if not isinstance(member, VerbGroup) or member.name != "agent":
         return member
     run = Verb("run", "offer this computer's slots to a master on another one, until Ctrl-C",
                cli.agent_verbs.run,
@@ -104,14 +104,14 @@ def _with_run(member: Verb | Group) -> Verb | Group:
     return replace(member, members=(*member.members, run))
 
 
-def _followable(member: Verb | Group) -> Verb | Group:
+def _followable(member: Verb | VerbGroup) -> Verb | VerbGroup:
     """Add `--follow` to the verbs that create experiments."""
     if isinstance(member, Verb) and member.name in ("continue", "fork"):
         return replace(member, arguments=(*member.arguments, _FOLLOW))
     return member
 
 
-_EXPERIMENT = Group(
+_EXPERIMENT = VerbGroup(
     name="experiment",
     help="see, submit and steer experiments",
     aliases=("e",),
@@ -119,7 +119,7 @@ _EXPERIMENT = Group(
     absent=OF_EXPERIMENTS,
     members=(_CREATE, *map(_followable, MEMBERS)),
 )
-_MASTER = Group(
+_MASTER = VerbGroup(
     name="master",
     help="the background process that runs experiments",
     absent={"cluster-message": "there is one user: you"},
@@ -143,7 +143,7 @@ _MASTER = Group(
     ),
 )  # fmt: skip
 _NO_TASK = "a TensorBoard is a process here, not a task"
-_TENSORBOARD = Group(
+_TENSORBOARD = VerbGroup(
     name="tensorboard",
     help="show metrics of experiments in TensorBoard",
     default="list",
@@ -174,7 +174,7 @@ _TENSORBOARD = Group(
     ),
     absent=dict.fromkeys(("config", "logs", "set"), _NO_TASK),
 )  # fmt: skip
-_COMPLETION = Group(
+_COMPLETION = VerbGroup(
     name="completion",
     help="completion by Tab: print the script for a shell",
     members=(
@@ -192,7 +192,7 @@ _COMPLETION = Group(
     ),
 )  # fmt: skip
 
-SHELL = Group(
+SHELL = VerbGroup(
     name="det",
     help="Submit, see and steer experiments on your own computers.",
     metavar="WHAT",

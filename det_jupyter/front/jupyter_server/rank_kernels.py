@@ -18,7 +18,7 @@ from typing import Any
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 from det_jupyter.connection import Session, find_master
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import AgentStatus, TrialView
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import Conflict, MasterUnreachable
@@ -59,7 +59,7 @@ class RunningRank:
     """A rank's name, its process and its kernel's connection file."""
 
     name: str
-    process: Process
+    process: ProcessIdentity
     is_remote: bool  # on an agent of another computer
     agent_id: str
     connection_file: str

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import (
     AgentStatus,
     ClusterView,
@@ -214,7 +214,9 @@ def idle_hints(view: ClusterView, reader: Reader) -> list[str]:
         identity = (agent.id if agent.is_remote else agent.hostname, process.pid)
         if process.kernel_id is not None and idle_s >= _IDLE_S and identity not in hints:
             where = f"pid {process.pid} on agent {shortened(agent.id)}"
-            is_here = not agent.is_remote and Process(process.pid, "", agent.hostname).is_here
+            is_here = (
+                not agent.is_remote and ProcessIdentity(process.pid, "", agent.hostname).is_here
+            )
             kill = f", or free it with:  {reader.shell}kill {process.pid}" if is_here else "."
             hints[identity] = (
                 f"The kernel of {_notebook(process)} ({where}) holds "

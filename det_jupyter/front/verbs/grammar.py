@@ -109,7 +109,7 @@ class Verb:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class VerbGroup:
     """Verbs, and groups of verbs, under one word.
 
     Args:
@@ -126,7 +126,7 @@ class Group:
 
     name: str
     help: str
-    members: tuple[Verb | Group, ...]
+    members: tuple[Verb | VerbGroup, ...]
     aliases: tuple[str, ...] = ()
     default: str | None = None
     examples: str = ""
@@ -156,7 +156,7 @@ class HelpShown(Exception):
 class LineParser(argparse.ArgumentParser):
     """An argparse parser that raises one-line UsageErrors instead of exiting.
 
-    `default_verb` and `absent` are those of the `Group`; `reader` is the front end of the lines.
+    `default_verb` and `absent` are those of the VerbGroup; `reader` is the front end of the lines.
     """
 
     reader: Reader = SHELL
@@ -191,7 +191,7 @@ def usage_errors(options: argparse.Namespace) -> Iterator[None]:
         raise UsageError(f"{options.words}: {error}") from None
 
 
-def make_parser(group: Group, kind: type[LineParser] = LineParser) -> LineParser:
+def make_parser(group: VerbGroup, kind: type[LineParser] = LineParser) -> LineParser:
     """Return a parser, of class `kind`, for lines that begin with the group's name."""
     parser = kind(
         prog=group.name,
@@ -203,7 +203,7 @@ def make_parser(group: Group, kind: type[LineParser] = LineParser) -> LineParser
     return parser
 
 
-def _add_members(parser: LineParser, group: Group) -> None:
+def _add_members(parser: LineParser, group: VerbGroup) -> None:
     parser.default_verb, parser.absent = group.default, group.absent
     words = parser.add_subparsers(metavar=group.metavar, required=True)
     for member in group.members:
@@ -215,7 +215,7 @@ def _add_members(parser: LineParser, group: Group) -> None:
             **listed,
         )
         inner.prog = inner.prog.strip()
-        if isinstance(member, Group):
+        if isinstance(member, VerbGroup):
             _add_members(inner, member)
         else:
             add_arguments(inner, member.arguments)

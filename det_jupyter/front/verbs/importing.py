@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from det_jupyter.client.imports.importing import Imported, import_runs
+from det_jupyter.client.imports.importing import ImportResult, import_runs
 from det_jupyter.contract.values.text import count
 from det_jupyter.front.verbs.grammar import Call
 
@@ -19,7 +19,7 @@ def import_(call: Call) -> str:
     return "\n".join(line for each in found for line in _lines(call, each))
 
 
-def _lines(call: Call, found: Imported) -> list[str]:
+def _lines(call: Call, found: ImportResult) -> list[str]:
     number = found.experiment_id
     runs, values = count(found.num_runs, "run"), count(found.num_values, "value")
     if not found.num_new:

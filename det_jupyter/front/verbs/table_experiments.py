@@ -31,7 +31,7 @@ from det_jupyter.front.verbs.arguments import (
     whole,
     yaml_value,
 )
-from det_jupyter.front.verbs.grammar import Argument, Group, Lazy, Verb, argument, flag, one_of
+from det_jupyter.front.verbs.grammar import Argument, Lazy, Verb, VerbGroup, argument, flag, one_of
 
 verbs = Lazy("det_jupyter.front.verbs")
 SORTS = ("newest", "oldest", "metric")
@@ -138,7 +138,7 @@ _SOURCE = one_of(
     argument("--checkpoint", metavar="UUID", help="start from this checkpoint"),
 )
 
-_LABEL = Group(
+_LABEL = VerbGroup(
     name="label",
     help="words to find it by",
     members=(
@@ -148,7 +148,7 @@ _LABEL = Group(
     ),
 )  # fmt: skip
 
-_SET = Group(
+_SET = VerbGroup(
     name="set",
     help="change its name, description, priority, weight, limit or pool",
     default="",
@@ -173,7 +173,7 @@ _SET = Group(
     ),
 )  # fmt: skip
 
-MEMBERS: tuple[Verb | Group, ...] = (
+MEMBERS: tuple[Verb | VerbGroup, ...] = (
     Verb("list", "list experiments, newest first", verbs.experiment_list.list_experiments,
          _FILTERS, aliases=("ls",)),
     Verb("show", "show the live view of an experiment", verbs.showing.show, (ID,)),

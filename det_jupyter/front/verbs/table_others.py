@@ -32,7 +32,7 @@ from det_jupyter.front.verbs.arguments import (
     whole,
     yaml_value,
 )
-from det_jupyter.front.verbs.grammar import Argument, Group, Lazy, Verb, argument, flag, one_of
+from det_jupyter.front.verbs.grammar import Argument, Lazy, Verb, VerbGroup, argument, flag, one_of
 from det_jupyter.front.verbs.table_experiments import PLACES
 
 verbs = Lazy("det_jupyter.front.verbs")
@@ -61,7 +61,7 @@ def _empty(each: Argument) -> Argument:
     return replace(each, rules=each.rules | {"default": ""})
 
 
-SLOT_GROUP = Group(
+SLOT_GROUP = VerbGroup(
     name="slot",
     help="list, enable or disable slots",
     aliases=("s",),
@@ -79,7 +79,7 @@ SLOT_GROUP = Group(
         ),
     ),
 )
-AGENT_GROUP = Group(
+AGENT_GROUP = VerbGroup(
     name="agent",
     help="the computers, or simulated ones, with slots",
     aliases=("a",),
@@ -107,7 +107,7 @@ AGENT_GROUP = Group(
     ),
 )  # fmt: skip
 _CLUSTER = argument("name", help="name of the cluster")
-CLUSTER_GROUP = Group(
+CLUSTER_GROUP = VerbGroup(
     name="cluster",
     help="clusters whose nodes offer slots",
     default="list",
@@ -140,7 +140,7 @@ CLUSTER_GROUP = Group(
              verbs.joined_clusters.remove_cluster, (_CLUSTER,)),
     ),
 )  # fmt: skip
-TASK_GROUP = Group(
+TASK_GROUP = VerbGroup(
     name="task",
     help="trials that run or wait",
     default="list",
@@ -159,7 +159,7 @@ TASK_GROUP = Group(
         "cleanup-logs": "logs are kept with their experiment; `{det} e delete` deletes both",
     },
 )  # fmt: skip
-JOB_GROUP = Group(
+JOB_GROUP = VerbGroup(
     name="job",
     help="experiments in the queue; change their order",
     aliases=("j",),
@@ -177,7 +177,7 @@ JOB_GROUP = Group(
                        help=", ".join(OPERATIONS)),)),
     ),
 )  # fmt: skip
-POOL_GROUP = Group(
+POOL_GROUP = VerbGroup(
     name="pool",
     help="how the agents are divided",
     aliases=("rp", "resource-pool"),
@@ -189,7 +189,7 @@ POOL_GROUP = Group(
              verbs.cluster_verbs.set_pools, (FILE,), takes_text=True, starts_master=True),
     ),
 )  # fmt: skip
-TEMPLATE_GROUP = Group(
+TEMPLATE_GROUP = VerbGroup(
     name="template",
     help="parts of configurations",
     aliases=("tpl",),
@@ -202,7 +202,7 @@ TEMPLATE_GROUP = Group(
         Verb("set", "store the YAML of the cell or a file as a template",
              verbs.templates.set_template, (_TEMPLATE_NAME, FILE), takes_text=True,
              starts_master=True),
-        Group(
+        VerbGroup(
             name="set-value",
             help="the same as set, in Determined's words",
             members=(
@@ -219,7 +219,7 @@ TEMPLATE_GROUP = Group(
     ),
 )  # fmt: skip
 
-ALERT_GROUP = Group(
+ALERT_GROUP = VerbGroup(
     name="alerts",
     help="notifications by Slack, ntfy, a webhook or a command",
     default="list",
@@ -284,7 +284,7 @@ _UUIDS = argument(
     "uuids", type=uuids, nargs="+", metavar="UUID", help="names of checkpoints, or A,B"
 )
 
-TRIAL_GROUP = Group(
+TRIAL_GROUP = VerbGroup(
     name="trial",
     help="see, change or profile a trial",
     aliases=("t",),
@@ -304,7 +304,7 @@ TRIAL_GROUP = Group(
              verbs.changing.change, (TRIAL, *_LIVE_CHANGES, PRIORITY)),
     ),
 )  # fmt: skip
-CHECKPOINT_GROUP = Group(
+CHECKPOINT_GROUP = VerbGroup(
     name="checkpoint",
     help="saved states of trials",
     aliases=("c",),
@@ -334,7 +334,7 @@ _OF_VERSION = (
     argument("--comment", metavar="TEXT", help="the difference from other versions, in a line"),
     argument("--name", dest="title", metavar="NAME", help="name of the version, or of the model"),
 )
-MODEL_GROUP = Group(
+MODEL_GROUP = VerbGroup(
     name="model",
     help="the registry of models: names and versions of checkpoints",
     aliases=("m",),
@@ -423,7 +423,7 @@ DOCS = Verb(
     (argument("topic", nargs="?", help="a page, such as training; without one, what there is"),),
     aliases=("help",),
 )
-OTHERS: tuple[Verb | Group, ...] = (
+OTHERS: tuple[Verb | VerbGroup, ...] = (
     SLOTS_NOW,
     SLOT_GROUP,
     AGENT_GROUP,

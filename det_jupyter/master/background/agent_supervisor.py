@@ -20,7 +20,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import Kill, Leave, Loss
 from det_jupyter.engine import Engine
 from det_jupyter.master.background.clusters import Clusters
@@ -124,7 +124,7 @@ class AgentSupervisor:
             return "; ".join(filter(None, [nodes.note_on(agent.id), why]))
         if self.connected():
             return None
-        process = Process(agent.pid, agent.birth, agent.hostname)
+        process = ProcessIdentity(agent.pid, agent.birth, agent.hostname)
         return self._engine.why_silent(agent.id, process)
 
     async def end_agents(self, timeout_s: float) -> None:

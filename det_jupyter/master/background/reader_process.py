@@ -28,7 +28,7 @@ from contextlib import suppress
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.ownership import open_own
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.values.text import error_line, signal_name
 from det_jupyter.errors import DetError
 from det_jupyter.master.background.reader_starter import ReaderStarter
@@ -200,13 +200,13 @@ class _Running:
     def __init__(self, link: socket.socket, answer_s: float) -> None:
         self.link = link
         self._answer_s = answer_s
-        self._process: Process | None = None
+        self._process: ProcessIdentity | None = None
         self.ending = asyncio.create_task(self._follow())
 
     async def _follow(self) -> int:
         async with asyncio.timeout(self._answer_s):
             pid = await self._next_number()
-        self._process = process = Process.of(pid)
+        self._process = process = ProcessIdentity.of(pid)
         logger.info("started the reader, pid=%d", pid)
         status = asyncio.create_task(self._next_number())
         try:

@@ -31,7 +31,7 @@ from det_jupyter.contract.values.reserved_hosts import why_reserved
 from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError
 from det_jupyter.master.delivery.programs import run_program
-from det_jupyter.master.service.address_checks import find_webhook, is_users_webhook, resolve
+from det_jupyter.master.service.address_checks import find_webhook, is_named_webhook, resolve
 from det_jupyter.master.service.storing.addresses import Addresses
 from det_jupyter.master.service.storing.stored_alerts import Destination
 
@@ -59,7 +59,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailedAttempt:
     """A failed attempt.
 
     Args:
@@ -73,7 +73,9 @@ class Failure:
     asked_s: float = 0.0
 
 
-async def send(addresses: Addresses, destination: Destination, news: AlertNews) -> Failure | None:
+async def send(
+    addresses: Addresses, destination: Destination, news: AlertNews
+) -> FailedAttempt | None:
     """Send an alert; return the failure, None if it was sent."""
     alert = destination.alert
     try:
@@ -82,36 +84,36 @@ async def send(addresses: Addresses, destination: Destination, news: AlertNews) 
                 return await _run(alert.command, news)
             reference = getattr(alert, alert.way)
             url = await find_webhook(addresses, reference, destination.environment)
-            is_users = await is_users_webhook(addresses, url)
+            is_named = await is_named_webhook(addresses, url)
             return await _post(
-                *request_of(alert.way, url, news), shown_as=shown(url), is_users=is_users
+                *request_of(alert.way, url, news), shown_as=shown(url), is_named=is_named
             )
     except TimeoutError:
-        return Failure(problem=f"no answer within {LIMIT_S:g} s")
+        return FailedAttempt(problem=f"no answer within {LIMIT_S:g} s")
     except DetError as error:
-        return Failure(problem=str(error))
+        return FailedAttempt(problem=str(error))
     except Exception as error:  # its text may contain the address
         logger.error("an alert could not be sent: %s", type(error).__name__)
-        return Failure(problem=f"it could not be sent ({type(error).__name__})")
+        return FailedAttempt(problem=f"it could not be sent ({type(error).__name__})")
 
 
 async def _post(
-    url: str, body: dict[str, Any], *, shown_as: str, is_users: bool
-) -> Failure | None:
+    url: str, body: dict[str, Any], *, shown_as: str, is_named: bool
+) -> FailedAttempt | None:
     import httpx  # takes 0.1 s to import, and most masters send nothing
 
     target = httpx.URL(url)
     proxy = None if proxy_bypass(target.host) else getproxies().get(target.scheme)
     hosts = [target.host]  # a proxy resolves it
-    if not is_users and (why := why_reserved(target.host, (), unless=ALERTS_FILE)):
-        return Failure(problem=why, is_final=True)
+    if not is_named and (why := why_reserved(target.host, (), unless=ALERTS_FILE)):
+        return FailedAttempt(problem=why, is_final=True)
     if not proxy:
         try:
             hosts = await resolve(target.host)
         except (OSError, UnicodeError):
-            return Failure(problem=f"the host {target.host} is not known")
-        if not is_users and (why := why_reserved(target.host, hosts, unless=ALERTS_FILE)):
-            return Failure(problem=why, is_final=True)
+            return FailedAttempt(problem=f"the host {target.host} is not known")
+        if not is_named and (why := why_reserved(target.host, hosts, unless=ALERTS_FILE)):
+            return FailedAttempt(problem=why, is_final=True)
     headers = {"user-agent": f"det_jupyter/{__version__}", "host": target.netloc.decode("ascii")}
     async with httpx.AsyncClient(
         trust_env=False, proxy=proxy, timeout=LIMIT_S, headers=headers
@@ -129,8 +131,8 @@ async def _post(
             except httpx.ConnectError as error:
                 problem = f"{shown_as} cannot be reached{_reason(error)}"
             except httpx.HTTPError as error:
-                return Failure(problem=f"{shown_as} did not answer ({type(error).__name__})")
-    return Failure(problem=problem)
+                return FailedAttempt(problem=f"{shown_as} did not answer ({type(error).__name__})")
+    return FailedAttempt(problem=problem)
 
 
 async def _status_of(client: httpx.AsyncClient, request: httpx.Request) -> tuple[int, str | None]:
@@ -142,15 +144,15 @@ async def _status_of(client: httpx.AsyncClient, request: httpx.Request) -> tuple
         await answer.aclose()
 
 
-def _judge(answer: tuple[int, str | None], shown_as: str) -> Failure | None:
+def _judge(answer: tuple[int, str | None], shown_as: str) -> FailedAttempt | None:
     status, retry_after = answer
     if 200 <= status < 300:
         return None
     problem = f"{shown_as} answered {status}"
     if 300 <= status < 400:
-        return Failure(problem=f"{problem}, a redirect; give its target", is_final=True)
+        return FailedAttempt(problem=f"{problem}, a redirect; give its target", is_final=True)
     asked_s = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
-    return Failure(problem=problem, is_final=not is_passing(status), asked_s=asked_s)
+    return FailedAttempt(problem=problem, is_final=not is_passing(status), asked_s=asked_s)
 
 
 def _reason(error: Exception) -> str:
@@ -165,7 +167,7 @@ def _reason(error: Exception) -> str:
     return ""
 
 
-async def _run(command: Sequence[str], news: AlertNews) -> Failure | None:
+async def _run(command: Sequence[str], news: AlertNews) -> FailedAttempt | None:
     try:
         status = await run_program(
             command,
@@ -176,8 +178,10 @@ async def _run(command: Sequence[str], news: AlertNews) -> Failure | None:
         )
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its words are not valid"
-        return Failure(problem=f"the command cannot be started: {reason}", is_final=True)
-    return None if status == 0 else Failure(problem=f"the command ended with status {status}")
+        return FailedAttempt(problem=f"the command cannot be started: {reason}", is_final=True)
+    return (
+        None if status == 0 else FailedAttempt(problem=f"the command ended with status {status}")
+    )
 
 
 # forms

@@ -19,7 +19,7 @@ from det_jupyter.config.sections import Alert
 from det_jupyter.contract.messages import AlertNews, AlertTested
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.errors import ConfigError, NotFound
-from det_jupyter.master.delivery.alert_requests import Failure, send
+from det_jupyter.master.delivery.alert_requests import FailedAttempt, send
 from det_jupyter.master.delivery.outbox import Outbox
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.service import Service
@@ -29,7 +29,7 @@ from det_jupyter.master.service.storing.stored_alerts import Destination, Stored
 
 logger = logging.getLogger(__name__)
 
-Send = Callable[[Addresses, Destination, AlertNews], Awaitable[Failure | None]]
+Send = Callable[[Addresses, Destination, AlertNews], Awaitable[FailedAttempt | None]]
 _PAUSE_S = 1.0  # between two alerts to one destination: Slack accepts one per second
 _PERIOD_S = 60.0  # time is checked this often, as the clock may be set
 _LAST_S = 2.0  # time for attempts under way when the master exits
@@ -62,7 +62,7 @@ class Alerts:
         self._pause_s = pause_s
         # By alert: results of attempts that could not be stored yet. Such attempts are not
         # repeated.
-        self._results: dict[int, Failure | None] = {}
+        self._results: dict[int, FailedAttempt | None] = {}
         self.outbox = Outbox[str](
             self,
             service,

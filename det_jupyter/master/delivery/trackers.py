@@ -48,7 +48,7 @@ _AT_ONCE = 200  # experiments that a process gets in one answer
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Place:
+class TrackerPlace:
     """A tracker with its environment variables, to which one process sends.
 
     Args:
@@ -97,10 +97,10 @@ class Trackers:
         self._rows = service.store.tracked
         self._addresses = service.store.addresses
         self._clock = clock
-        self._places: dict[str, Place] = {}  # by tracker and variables
-        self._place_of_row: dict[int, Place] = {}
+        self._places: dict[str, TrackerPlace] = {}  # by tracker and variables
+        self._place_of_row: dict[int, TrackerPlace] = {}
         self._seq_seen: int | None = None  # number of the feed item up to which rows were searched
-        self.outbox = Outbox[Place](self, service, clock=clock, period_s=_PERIOD_S)
+        self.outbox = Outbox[TrackerPlace](self, service, clock=clock, period_s=_PERIOD_S)
 
     @property
     def is_sending(self) -> bool:
@@ -124,12 +124,14 @@ class Trackers:
                     self._show_attempts(place, [row.id])
         self._seq_seen = last_seq
 
-    async def _join(self, row: Tracked) -> Place:
+    async def _join(self, row: Tracked) -> TrackerPlace:
         """Return the place of a row, with its present variables."""
         variables = await self._addresses.variables(row.environment)
         entry = row.tracker.model_dump(exclude_none=True, exclude={"name"})
         key = json.dumps([entry, variables], sort_keys=True)
-        place = self._places.setdefault(key, Place(tracker=row.tracker, variables=variables))
+        place = self._places.setdefault(
+            key, TrackerPlace(tracker=row.tracker, variables=variables)
+        )
         former = self._place_of_row.get(row.id)
         if former is not None and former is not place:
             former.waiting.pop(row.id, None)
@@ -142,7 +144,7 @@ class Trackers:
             place = await self._join(row)
             place.waiting[row.id] = place.next_at = 0.0
 
-    def due_at(self) -> Mapping[Place, float]:
+    def due_at(self) -> Mapping[TrackerPlace, float]:
         """Return when each place with waiting rows is due."""
         return {
             place: max(place.next_at, min(place.waiting.values()))
@@ -150,7 +152,7 @@ class Trackers:
             if place.waiting
         }
 
-    async def send(self, place: Place) -> None:
+    async def send(self, place: TrackerPlace) -> None:
         """Run the process of a place until it ends."""
         if not self._behind(place):  # the rows were deleted, or a user has stopped sending
             return
@@ -194,7 +196,7 @@ class Trackers:
             place.waiting[number] = place.waiting.pop(number)
         return [self._rows.work_of(row) for row in rows]
 
-    def _behind(self, place: Place) -> list[Tracked]:
+    def _behind(self, place: TrackerPlace) -> list[Tracked]:
         """Return some rows that are due; remove rows that are not behind from `waiting`."""
         now = self._clock()
         while due := place.due(now)[:_AT_ONCE]:
@@ -224,7 +226,7 @@ class Trackers:
                 logger.warning("tracker %d: %s", number, progress.problem)
             self._service.announce("experiment", after.experiment_id)
 
-    def _fail(self, place: Place, problem: str) -> None:
+    def _fail(self, place: TrackerPlace, problem: str) -> None:
         if problem != place.problem:
             logger.warning("tracker %s: %s", place.tracker.label, problem)
         place.attempts += 1
@@ -232,7 +234,7 @@ class Trackers:
         place.problem = problem
         self._show_attempts(place, place.due(self._clock()))
 
-    def _show_attempts(self, place: Place, numbers: Collection[int]) -> None:
+    def _show_attempts(self, place: TrackerPlace, numbers: Collection[int]) -> None:
         self._rows.set_attempts(numbers, place.attempts, place.next_at, place.problem)
         # Shown by all pages, not only by those of one experiment.
         self._service.announce("cluster")

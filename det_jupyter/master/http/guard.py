@@ -75,17 +75,17 @@ class Guard:
         elif problem := too_large(headers):
             await closing_refusal(413, problem)(scope, receive, send)
         else:
-            is_users = "/agents/" not in scope["path"] and _BACKGROUND not in headers
-            await self._serve(scope, receive, send, is_users)
+            is_of_user = "/agents/" not in scope["path"] and _BACKGROUND not in headers
+            await self._serve(scope, receive, send, is_of_user)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, is_users: bool) -> None:
-        self._num_open += is_users
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, is_of_user: bool) -> None:
+        self._num_open += is_of_user
         try:
             await self._app(scope, BoundedBody(receive), send)
         except Exception:  # the app has answered it, unless a response had begun
             logger.exception("%s %s failed", scope["method"], scope["path"])
         finally:
-            if is_users:
+            if is_of_user:
                 self._num_open -= 1
                 self._last_request_at = time.monotonic()
 

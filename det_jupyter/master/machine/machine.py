@@ -66,13 +66,13 @@ from det_jupyter.master.machine.handlers import (
 )
 from det_jupyter.master.machine.model import events
 from det_jupyter.master.machine.model.commands import Command, ToAgent, TruncateMetrics
-from det_jupyter.master.machine.model.events import Event, NewsSetAside
+from det_jupyter.master.machine.model.events import ContentSetAside, Event
 from det_jupyter.master.machine.model.indexes import Indexes
 from det_jupyter.master.machine.model.queue import Queue
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.rules import full_disks
-from det_jupyter.master.machine.rules.giving_up import on_news_set_aside
+from det_jupyter.master.machine.rules.giving_up import on_content_set_aside
 from det_jupyter.master.machine.rules.placing import apply_decisions, complete_pauses
 from det_jupyter.master.machine.rules.searching import consult
 from det_jupyter.scheduler.decide import PassFailed, decide
@@ -137,7 +137,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     events.CheckpointsDeleted: ended_experiments.on_checkpoints_deleted,
     events.RoomFound: full_disks.on_room_found,
     events.ClockStepped: experiment_changes.on_clock_stepped,
-    events.NewsSetAside: on_news_set_aside,
+    events.ContentSetAside: on_content_set_aside,
 }
 
 
@@ -243,7 +243,9 @@ def _decide(turn: Turn, name: str) -> Decisions:
                 turn.queue.stuck[name] = reason
                 return Decisions()
             what = f"a pass of the scheduler ({reason})"
-            on_news_set_aside(turn, NewsSetAside(experiment_id=at_fault, what=what, is_fatal=True))
+            on_content_set_aside(
+                turn, ContentSetAside(experiment_id=at_fault, what=what, is_fatal=True)
+            )
         else:
             turn.queue.stuck.pop(name, None)
             return decisions

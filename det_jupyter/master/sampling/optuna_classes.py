@@ -28,7 +28,7 @@ INSTALL = "pip install 'det-jupyter[optuna]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ClassKind:
     """A kind of class of Optuna.
 
     Attributes:
@@ -44,14 +44,14 @@ class Kind:
     ours: tuple[str, ...] = ()
 
 
-SAMPLER = Kind("sampler", "optuna.samplers", "BaseSampler")
-PRUNER = Kind("pruner", "optuna.pruners", "BasePruner", ours=("asha", "none"))
+SAMPLER = ClassKind("sampler", "optuna.samplers", "BaseSampler")
+PRUNER = ClassKind("pruner", "optuna.pruners", "BasePruner", ours=("asha", "none"))
 _NSGAII = "optuna.samplers.nsgaii"
 _OBJECT_ARGS = {  # arguments that are objects
     "independent_sampler": SAMPLER,
     "wrapped_pruner": replace(PRUNER, ours=()),
-    "crossover": Kind("crossover", _NSGAII, "BaseCrossover"),
-    "mutation": Kind("mutation", _NSGAII, "BaseMutation"),
+    "crossover": ClassKind("crossover", _NSGAII, "BaseCrossover"),
+    "mutation": ClassKind("mutation", _NSGAII, "BaseMutation"),
 }
 _EXCLUDED = {  # by class: the alternative
     "GridSampler": "searcher `grid` trains every point of a grid",
@@ -95,7 +95,7 @@ def find_missing_optuna() -> Problem | None:
     return None
 
 
-def class_names(kind: Kind) -> list[str]:
+def class_names(kind: ClassKind) -> list[str]:
     """Return the names of the classes of this kind that a configuration can name."""
     module = importlib.import_module(kind.module)
     base = getattr(module, kind.base)
@@ -110,13 +110,13 @@ def class_names(kind: Kind) -> list[str]:
     ]
 
 
-def find_name(kind: Kind, name: str) -> str | None:
+def find_name(kind: ClassKind, name: str) -> str | None:
     """Return the full name of a class by its full or short name; None if there is none."""
     by_short = {_short(kind, full): full for full in class_names(kind)}
     return by_short.get(_short(kind, name))
 
 
-def _short(kind: Kind, name: str) -> str:
+def _short(kind: ClassKind, name: str) -> str:
     letters = "".join(letter for letter in name.lower() if letter.isalnum())
     return letters.removesuffix(kind.word)
 
@@ -127,7 +127,7 @@ def keeps_state(part: object) -> bool:
 
 
 def make(
-    kind: Kind, name: str, args: Mapping[str, Any], *, seed: int = 0, search_seed: int = 0
+    kind: ClassKind, name: str, args: Mapping[str, Any], *, seed: int = 0, search_seed: int = 0
 ) -> Any:
     """Construct a sampler, a pruner, or an object that is an argument of these.
 
@@ -165,7 +165,7 @@ def _name_and_args(value: Any) -> tuple[str, dict[str, Any]]:
 
 
 def find_part_problems(
-    kind: Kind, name: str, args: Mapping[str, Any], path: str, args_path: str
+    kind: ClassKind, name: str, args: Mapping[str, Any], path: str, args_path: str
 ) -> Iterator[Problem]:
     """Yield the problems of a class name at `path` and of its arguments at `args_path`."""
     full_name = find_name(kind, name)
@@ -185,7 +185,7 @@ def find_part_problems(
     yield from _find_argument_problems(cls, args, args_path)
 
 
-def _explain_unknown(kind: Kind, name: str) -> str:
+def _explain_unknown(kind: ClassKind, name: str) -> str:
     for other, reason in _EXCLUDED.items():
         if _short(kind, other) == _short(kind, name):
             return f"which has no use here: {reason}"

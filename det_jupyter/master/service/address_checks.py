@@ -111,7 +111,7 @@ async def find_webhook(addresses: Addresses, reference: str, environment: str | 
     return found
 
 
-async def is_users_webhook(addresses: Addresses, url: str) -> bool:
+async def is_named_webhook(addresses: Addresses, url: str) -> bool:
     """Return whether the user's alerts.yaml names this URL."""
     values = [getattr(each, each.way) for each in addresses.alerts.content.alerts]
     return url in await addresses.find_all(each for each in values if isinstance(each, str))
@@ -150,13 +150,13 @@ async def find_order(
             raise DetError(why_not_in_the_clear(address, open_address(address)))
         if not is_named:
             _refuse_reserved(urlsplit(address).hostname)
-    is_users = is_named and not is_clear
+    gets_credentials = is_named and not is_clear
     return TrackerOrder(
         group=group,
         tracker=document,
         folder=tracker.folder or folder,
-        credentials=credentials if is_users else {},
-        is_users=is_users,
+        credentials=credentials if gets_credentials else {},
+        gets_credentials=gets_credentials,
         is_named=is_named,
     )
 

@@ -24,7 +24,7 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.service.storing.progress import ProgressCache
 from det_jupyter.master.service.storing.store import Store
 from det_jupyter.master.views.experiment_views import (
-    Progress,
+    TrialProgress,
     experiment_view,
     trial_view,
 )
@@ -141,7 +141,7 @@ class Views:
         """Return why a trial does not run, with remedies."""
         return self.reasons(1).of(self._machine.state.trial(trial_id))
 
-    def reasons(self, most: int, progress: Progress | None = None) -> WaitReasons:
+    def reasons(self, most: int, progress: TrialProgress | None = None) -> WaitReasons:
         """Return the reasons of waiting trials; only the first `most` trials get their own."""
         seq, now = self._machine.state.seq, self._clock()
         if seq != self._recent_seq or not 0 <= now - self._recent_at < self._recent_s:

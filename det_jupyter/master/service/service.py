@@ -81,7 +81,7 @@ from det_jupyter.master.service.disks import Disks
 from det_jupyter.master.service.reports.imported_metrics import store_imported
 from det_jupyter.master.service.reports.ingest import rank_of, store_reports
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
-from det_jupyter.master.service.storing.facts import Facts
+from det_jupyter.master.service.storing.facts import HostFacts
 from det_jupyter.master.service.storing.feed import CommitSignal, Mark
 from det_jupyter.master.service.storing.log_patterns import Matcher, check_patterns
 from det_jupyter.master.service.storing.quarantine import is_system_error
@@ -168,11 +168,11 @@ class Service:
 
         Errors are logged, as this is called again after some seconds.
         """
-        facts = Facts(
+        facts = HostFacts(
             cluster_notes={name: note for name, note in self.nodes.notes.items() if note},
             disks=self.disks.warnings(self._clock()),
         )
-        if facts.essence != self.store.facts.get().essence:
+        if facts.rounded != self.store.facts.get().rounded:
 
             def handle(transaction: Transaction) -> None:
                 self.store.facts.set(facts)

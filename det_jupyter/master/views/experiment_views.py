@@ -27,7 +27,7 @@ Sentence = Callable[[Trial], str | None]
 VerdictOf = Callable[[int], Verdict | None]  # returns the last verdict on a trial
 
 
-class Progress(Protocol):
+class TrialProgress(Protocol):
     """Steps completed and fraction of the length by trial id. A mapping satisfies this."""
 
     def get(self, trial_id: int, default: tuple[int, float], /) -> tuple[int, float]:
@@ -39,7 +39,7 @@ _MOST_VERDICTS = 100  # newest trials whose verdicts are in an experiment's view
 
 def experiment_view(
     state: MachineState,
-    progress: Progress,
+    progress: TrialProgress,
     experiment: Experiment,
     *,
     living: Iterable[Trial],
@@ -89,7 +89,7 @@ def _message(experiment: Experiment) -> str:
 
 
 def progress_of(
-    state: MachineState, experiment: Experiment, progress: Progress, living: Iterable[Trial]
+    state: MachineState, experiment: Experiment, progress: TrialProgress, living: Iterable[Trial]
 ) -> float:
     """Return the progress of an experiment, from 0 to 1.
 
@@ -112,7 +112,7 @@ def progress_of(
 def trial_view(
     state: MachineState,
     trial: Trial,
-    progress: Progress,
+    progress: TrialProgress,
     sentence: Sentence,
     verdict_of: VerdictOf | None = None,
 ) -> TrialView:

@@ -24,7 +24,7 @@ from det_jupyter.contract.values.entrypoints import entrypoint_text
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.model.indexes import Indexes
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
-from det_jupyter.master.views.experiment_views import Progress, progress_of
+from det_jupyter.master.views.experiment_views import TrialProgress, progress_of
 from det_jupyter.master.views.leaving_gangs import leaving_of
 
 _RUNNING, _QUEUED = "RUNNING", "QUEUED"
@@ -36,7 +36,7 @@ Test = Callable[[Experiment], bool]
 
 
 def find_experiments(
-    state: MachineState, indexes: Indexes, progress: Progress, query: ExperimentQuery
+    state: MachineState, indexes: Indexes, progress: TrialProgress, query: ExperimentQuery
 ) -> ExperimentRows:
     """Return the experiments that match a query.
 
@@ -132,7 +132,7 @@ def _metric_order(experiment: Experiment) -> tuple[bool, str, float]:
 
 
 def _row(
-    state: MachineState, indexes: Indexes, progress: Progress, experiment: Experiment
+    state: MachineState, indexes: Indexes, progress: TrialProgress, experiment: Experiment
 ) -> ExperimentRow:
     best = _best_trial(state, experiment)
     living = indexes.unfinished_trials(experiment.id)

@@ -25,7 +25,7 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.state import Agent, Experiment, Trial
 from det_jupyter.master.views.experiment_views import held_on
-from det_jupyter.scheduler.board import Board
+from det_jupyter.scheduler.board import SlotBoard
 
 Why = Callable[[Trial], Reason]
 
@@ -111,7 +111,7 @@ def _pool_status(machine: Machine, name: str, config: PoolConfig) -> PoolStatus:
             if agent.is_remote and machine.state.pool_of_agent(agent.id) == name
         ],
         num_slots=sum(len(agent.slots) for agent in pool.agents.values()),
-        num_free=sum(len(seats.free) for seats in Board(pool).seats.values()),
+        num_free=sum(len(seats.free) for seats in SlotBoard(pool).seats.values()),
         num_waiting=len(pool.waiting),
     )
 

@@ -22,11 +22,11 @@ from det_jupyter.master.machine.machine import Machine
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.queue import agent_slots
 from det_jupyter.master.machine.model.state import Trial
-from det_jupyter.master.views.experiment_views import Progress
+from det_jupyter.master.views.experiment_views import TrialProgress
 from det_jupyter.master.views.leaving_gangs import leaving_of
-from det_jupyter.scheduler.board import Board
+from det_jupyter.scheduler.board import SlotBoard
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
+from det_jupyter.scheduler.reasons import PoolSurvey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.reasons.estimate import estimate_end
 from det_jupyter.scheduler.snapshot import Snapshot
 
@@ -48,7 +48,7 @@ class WaitReasons:
         self,
         machine: Machine,
         *,
-        progress: Progress,
+        progress: TrialProgress,
         now: float,
         most: int,
         zone: tzinfo | None = None,
@@ -64,7 +64,7 @@ class WaitReasons:
         self._own_user = own_user
         self._cluster_notes = cluster_notes
         self._known: dict[int, Reason] = {} if known is None else known
-        self._surveys: dict[str, Survey] = {}  # by pool
+        self._surveys: dict[str, PoolSurvey] = {}  # by pool
 
     def sentence(self, trial: Trial) -> str | None:
         """Return why a trial does not run, in a sentence; None if it runs, starts or is over."""
@@ -150,11 +150,13 @@ class WaitReasons:
         name = state.pool_of(state.experiments[trial.experiment_id])
         snapshot = self._machine.queue.snapshot(name)
         if name not in self._surveys:
-            self._surveys[name] = Survey(_without_cuts(snapshot), self._facts(name))
+            self._surveys[name] = PoolSurvey(_without_cuts(snapshot), self._facts(name))
         survey = self._surveys[name]
         shape = snapshot.waiting[allocation.id].shape
         if survey.board.spans(shape) and (cuts := self._cuts_in(name)):
-            if survey.board.find_parts(shape, ()) and not Board(snapshot).find_parts(shape, ()):
+            if survey.board.find_parts(shape, ()) and not SlotBoard(snapshot).find_parts(
+                shape, ()
+            ):
                 needs = f"needs {count(shape.slots, 'slot')} of computers that reach each other"
                 return _reason(trial, "cut", "; ".join([needs, *cuts]))
             reason = why_waiting(survey, allocation.id)
@@ -200,7 +202,7 @@ class _Facts:
     """Facts about a pool that its snapshot does not have (see scheduler/reasons)."""
 
     machine: Machine
-    progress: Progress
+    progress: TrialProgress
     now: float
     zone: tzinfo | None
     pool_name: str

@@ -51,14 +51,14 @@ _KINDS = {
 Collate = Callable[[list[Any]], Any]
 
 
-class Rows(list[int]):
+class BatchIndices(list[int]):
     """Record indices that are sent to a worker, with the position of their batch in the stream."""
 
     step = 0
     begin = 0
 
     @classmethod
-    def of(cls, indices: Indices, step: int, begin: int = 0) -> Rows:
+    def of(cls, indices: Indices, step: int, begin: int = 0) -> BatchIndices:
         """Return the rows of a batch, from any kind of indices."""
         rows = cls(_listed(indices))
         rows.step, rows.begin = step, begin
@@ -80,7 +80,7 @@ class Fetch:
         self._collate = collate_fn or default_collate
         is_plain = self._collate is default_collate
         self._draws_nothing = is_plain and draws_nothing(dataset)
-        self._columns = Columns.of(dataset) if is_plain else None
+        self._columns = TensorColumns.of(dataset) if is_plain else None
         if is_plain and default_collate_fn_map.keys() <= _KINDS:
             self._collate = collate_records
 
@@ -90,7 +90,7 @@ class Fetch:
     def __getitem__(self, index: int) -> Any:
         return self.dataset[index]
 
-    def __getitems__(self, rows: Rows) -> Any:
+    def __getitems__(self, rows: BatchIndices) -> Any:
         return self.load(rows, rows.step, rows.begin)
 
     def __getattr__(self, name: str) -> Any:
@@ -154,7 +154,7 @@ def collate_records(records: Any) -> Any:
     return default_collate(records)
 
 
-class Columns:
+class TensorColumns:
     """The tensors of a TensorDataset, or of a Subset of one."""
 
     def __init__(self, tensors: tuple[torch.Tensor, ...], chosen: torch.Tensor | None) -> None:
@@ -164,7 +164,7 @@ class Columns:
         self._is_simple = chosen is None and all(tensor.is_cpu for tensor in tensors)
 
     @classmethod
-    def of(cls, dataset: Any) -> Columns | None:
+    def of(cls, dataset: Any) -> TensorColumns | None:
         """Return the columns of a dataset; None if it is of another type."""
         chosen: torch.Tensor | None = None
         while type(dataset) is Subset:

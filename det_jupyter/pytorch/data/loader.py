@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, Sampler
 
 from det_jupyter.pytorch.data.division import Division
-from det_jupyter.pytorch.data.fetch import Fetch, Rows, as_is
+from det_jupyter.pytorch.data.fetch import BatchIndices, Fetch, as_is
 from det_jupyter.pytorch.data.iterable import IterableReader
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.samplers import shard_length
@@ -282,7 +282,7 @@ class _Dealt(Sampler[list[int]]):
             begin = position
             for indices in self._order.batches(self._seed, pass_idx):
                 if position == next_position:
-                    yield Rows.of(indices, position)
+                    yield BatchIndices.of(indices, position)
                     next_position += self._num_replicas
                 position += 1
             if not self._repeat:

@@ -36,7 +36,7 @@ from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data.batches import pin
 from det_jupyter.pytorch.data.division import Division, RankPart, Share, divide
-from det_jupyter.pytorch.data.fetch import Rows
+from det_jupyter.pytorch.data.fetch import BatchIndices
 from det_jupyter.pytorch.data.generators import OwnGenerators
 from det_jupyter.pytorch.data.loader import DataLoader, shut_down
 from det_jupyter.pytorch.data.order import call_set_epoch, can_jump
@@ -224,7 +224,7 @@ class _QueueingSampler(Sampler[list[int]]):
         self.shares.clear()
         for indices, share, step, begin in self._stream._parts():
             self.shares.append(share)
-            yield Rows.of(indices, step, begin)
+            yield BatchIndices.of(indices, step, begin)
 
 
 class PlainLoaderStream:

@@ -42,7 +42,7 @@ from typing import Any
 
 import torch
 
-from det_jupyter.config.sections import LargeBatch as RunRules
+from det_jupyter.config.sections import LargeBatch
 from det_jupyter.contract.messages import Change
 from det_jupyter.contract.values.lengths import TrainingUnits
 from det_jupyter.errors import ConfigError
@@ -101,10 +101,10 @@ class LRScheduler:
         return sum((index + 1) % self.frequency == 0 for index in due)
 
 
-class LargeBatch:
+class LargeBatchRates:
     """Scales the learning rates of a trial's optimizers, by `optimizations.large_batch`."""
 
-    def __init__(self, rules: RunRules, global_batch_size: int) -> None:
+    def __init__(self, rules: LargeBatch, global_batch_size: int) -> None:
         self._warmup = rules.warmup
         self._scale = global_batch_size / rules.base_batch_size
 

@@ -72,8 +72,7 @@ class Events:
         Return a reason to leave without training, or None.
         """
         steps = self.start.steps_completed
-        # Records on the control page that this code reads it, even if the training gets stuck.
-        self.core.preempt.was_asked()
+        self.core.preempt.note_reading()
         self.savepoints.restore()
         self.orders.begin(self.schedule)
         set_training(self.context.models)

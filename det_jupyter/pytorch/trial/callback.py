@@ -27,7 +27,7 @@ from typing import Any
 
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.messages import TrialMistake
-from det_jupyter.pytorch.trial.trial_info import TrialInfo
+from det_jupyter.pytorch.trial.trial_info import ContextInfo
 
 
 class PyTorchCallback:
@@ -128,7 +128,7 @@ class EarlyStopping(PyTorchCallback):
 
     def __init__(
         self,
-        context: TrialInfo,
+        context: ContextInfo,
         metric: str,
         patience: int,
         *,

@@ -18,12 +18,12 @@ from det_jupyter.pytorch.parallel import BucketTuner, ParallelOptions, paralleli
 from det_jupyter.pytorch.reducers.custom_reducers import Reducers
 from det_jupyter.pytorch.reducers.metric_reducer import FunctionReducer, MetricReducer
 from det_jupyter.pytorch.steps.gradient_checks import check_not_shared, check_optimizer
-from det_jupyter.pytorch.steps.learning_rates import LargeBatch, LRScheduler
+from det_jupyter.pytorch.steps.learning_rates import LargeBatchRates, LRScheduler
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.steps.precision import Precision
 from det_jupyter.pytorch.steps.stepping import Stepping
 from det_jupyter.pytorch.trial.tensorboard import Instruments
-from det_jupyter.pytorch.trial.trial_info import TrialInfo
+from det_jupyter.pytorch.trial.trial_info import ContextInfo
 
 Wrapped = TypeVar("Wrapped", bound=MetricReducer)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -50,7 +50,7 @@ class PyTorchExperimentalContext:
         self._context.moves_batches = False
 
 
-class PyTorchTrialContext(TrialInfo, Instruments):
+class PyTorchTrialContext(ContextInfo, Instruments):
     """The context of one trial on one rank.
 
     Args:
@@ -111,11 +111,11 @@ class PyTorchTrialContext(TrialInfo, Instruments):
         self._parallel = ParallelOptions() if config is None else ParallelOptions.of(config)
         self.stepping = Stepping(self.position, Precision(device, None), self.distributed)
         self._unmovable: set[type] = set()
-        self._large_batch: LargeBatch | None = None
+        self._large_batch: LargeBatchRates | None = None
         if config is not None:
             self.set_precision(Precision.from_config(config, self.device))
             if rules := config.optimizations.large_batch:
-                self._large_batch = LargeBatch(rules, self.get_global_batch_size())
+                self._large_batch = LargeBatchRates(rules, self.get_global_batch_size())
 
     def wrap_model(self, model: nn.Module, *, find_unused_parameters: bool = False) -> nn.Module:
         """Move the model to the device, and return it wrapped so that all ranks train it together.

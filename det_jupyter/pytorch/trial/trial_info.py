@@ -12,7 +12,7 @@ from det_jupyter.pytorch.messages import warn_user
 from det_jupyter.pytorch.steps.position import Position
 
 
-class TrialInfo:
+class ContextInfo:
     """Methods of a PyTorchTrialContext that return information. None of them is collective."""
 
     distributed: DistributedContext

@@ -14,8 +14,8 @@ from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.reasons.devices import device_remedies, foreign_processes, held_slots
 from det_jupyter.scheduler.reasons.remedies import MOST, ask_slots, other_pool, starts_anew
 from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
-from det_jupyter.scheduler.reasons.wait import Wait
-from det_jupyter.scheduler.reasons.whatif import Change
+from det_jupyter.scheduler.reasons.wait import WaitingRequest
+from det_jupyter.scheduler.reasons.whatif import PoolChange
 from det_jupyter.scheduler.reasons.wording import (
     listed,
     named,
@@ -32,7 +32,7 @@ _THEN = "then it waits for its turn"
 Clauses = Sequence[str]  # the last one contains what has to change
 
 
-def why_cannot_run(wait: Wait, holders: Sequence[HolderView]) -> str:
+def why_cannot_run(wait: WaitingRequest, holders: Sequence[HolderView]) -> str:
     """Return why the pool cannot run a request, and everything that has to change.
 
     Args:
@@ -53,12 +53,12 @@ def why_cannot_run(wait: Wait, holders: Sequence[HolderView]) -> str:
     return "; ".join(filter(None, [f"needs {need}", *facts, end]))
 
 
-def _no_agent(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+def _no_agent(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     pool = one_line(wait.facts.pool_name)
     return f"no agent of pool {pool} is connected", "starts when one comes that has them"
 
 
-def _gone(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+def _gone(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     gone = wait.survey.gone
     names = [f"{one_line(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
     are = verb(len(gone), "is")
@@ -72,7 +72,7 @@ def _gone(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
     return what, f"{_it(wait, 'agent', len(gone))} {are} back"
 
 
-def _occupied(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+def _occupied(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     users = foreign_processes(wait)
     occupied = {name: one.occupied for name, one in wait.withheld.items() if one.occupied}
     whole = [agent for agent in wait.all_agents() if len(occupied) > 1 or agent.id in occupied]
@@ -86,7 +86,7 @@ def _occupied(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
     )
 
 
-def _lost(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+def _lost(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     lost = [
         f"{fault.sentence(wait.facts.now, wait.facts.zone)} on agent {one_line(name)}"
         for name, one in sorted(wait.withheld.items())
@@ -96,7 +96,7 @@ def _lost(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
     return listed(lost, most=2), f"{it} {are} reset, or the computer restarted"
 
 
-def _disabled(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+def _disabled(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     disabled = {
         name: sorted(one.disabled) for name, one in sorted(wait.withheld.items()) if one.disabled
     }
@@ -126,14 +126,14 @@ def _disabled(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
     return given_out, f"{listed(parts, most=2)} {are} disabled", runs, f"{which} {are} enabled"
 
 
-def _it(wait: Wait, word: str, number: int) -> str:
+def _it(wait: WaitingRequest, word: str, number: int) -> str:
     """Return a pronoun, or the noun where a pronoun could mean several things."""
     if len(wait.causes) == 1:
         return "it" if number == 1 else "they"
     return f"the {noun(number, word)}"
 
 
-def _impossible(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
+def _impossible(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     request, pool, agents = wait.request, one_line(wait.facts.pool_name), wait.all_agents()
     allowed = [agent for agent in agents if agent.id not in request.blocked]
     blocked = sorted(one_line(agent.id) for agent in agents if agent.id in request.blocked)
@@ -155,7 +155,7 @@ def _impossible(wait: Wait, holders: Sequence[HolderView]) -> Clauses:
     )
 
 
-def make_possible(wait: Wait) -> list[Remedy]:
+def make_possible(wait: WaitingRequest) -> list[Remedy]:
     """Return remedies that start the request, or at least let it wait for its turn."""
     cause, last = wait.causes[-1], iter(list[Remedy]())
     if cause == "no_agent":
@@ -169,32 +169,32 @@ def make_possible(wait: Wait) -> list[Remedy]:
     return list(islice(chain(first, other_pool(wait), last), MOST))
 
 
-def _reconnect(wait: Wait) -> Iterator[Remedy]:
+def _reconnect(wait: WaitingRequest) -> Iterator[Remedy]:
     gone = wait.survey.gone
     for agents in (*([agent] for agent in gone), gone):
         if wait.is_possible_with(agents):
-            effect = "" if wait.starts(Change(agents=tuple(agents))) else f"; {_THEN}"
+            effect = "" if wait.starts(PoolChange(agents=tuple(agents))) else f"; {_THEN}"
             names = named("agent", [one_line(agent.id) for agent in agents])
             target: list[int | str] = [agent.id for agent in agents]
             yield Remedy(verb="add_agent", target=target, text=f"reconnect {names}{effect}")
             return
 
 
-def _again(wait: Wait) -> Iterator[Remedy]:
+def _again(wait: WaitingRequest) -> Iterator[Remedy]:
     """Yield the remedy for a trial that avoids agents because of a log policy."""
     if wait.is_kept_away:
         text = f"kill its experiment and continue it: it may run there again; {_THEN}"
         yield Remedy(verb="kill_and_continue", target=[wait.group.id], text=text)
 
 
-def _other_sizes(wait: Wait) -> Iterator[Remedy]:
+def _other_sizes(wait: WaitingRequest) -> Iterator[Remedy]:
     for value in nearest_values(wait.request.slots, wait.sizes):
         is_at_once = starts_anew(wait, value)
         effect = "which starts at once" if is_at_once else f"which can run; {_THEN}"
         yield ask_slots(wait, value, effect)
 
 
-def _give_out(wait: Wait) -> Iterator[Remedy]:
+def _give_out(wait: WaitingRequest) -> Iterator[Remedy]:
     at_once = list(device_remedies(wait))
     yield from at_once
     for remedy in device_remedies(wait, wait.is_possible_with):

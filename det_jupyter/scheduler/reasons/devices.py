@@ -11,8 +11,8 @@ from det_jupyter.contract.messages import DeviceProcess, Remedy
 from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import AgentSlots
-from det_jupyter.scheduler.reasons.wait import Wait
-from det_jupyter.scheduler.reasons.whatif import Change
+from det_jupyter.scheduler.reasons.wait import WaitingRequest
+from det_jupyter.scheduler.reasons.whatif import PoolChange
 from det_jupyter.scheduler.reasons.wording import listed, noun, numbers, one_line, process_text
 
 _IDLE_S = 60.0  # a process that uses its device now and then does not count as idle
@@ -21,14 +21,14 @@ _AGENTS = 16  # most agents that are examined
 Test = Callable[[Sequence[AgentSlots]], bool]
 
 
-def device_remedies(wait: Wait, test: Test | None = None) -> Iterator[Remedy]:
+def device_remedies(wait: WaitingRequest, test: Test | None = None) -> Iterator[Remedy]:
     """Yield remedies that release withheld slots: at most one of each kind.
 
     Args:
         wait: The request and its pool.
         test: Returns whether these agents are enough; None: whether the request starts on them.
     """
-    test = test or (lambda agents: wait.starts(Change(agents=tuple(agents))))
+    test = test or (lambda agents: wait.starts(PoolChange(agents=tuple(agents))))
     for find in (_enable, _free, _reset):
         for agent_id in list(wait.withheld)[:_AGENTS]:
             if (remedy := find(wait, wait.survey.board.seats[agent_id], test)) is not None:
@@ -41,7 +41,7 @@ def held_slots(seats: Seats) -> set[int]:
     return {slot for gang in seats.gangs.values() for slot in gang.slots_on(seats.id)}
 
 
-def draining(wait: Wait) -> list[Seats]:
+def draining(wait: WaitingRequest) -> list[Seats]:
     """Return the agents with disabled slots that a gang still holds."""
     return [
         seats
@@ -51,7 +51,7 @@ def draining(wait: Wait) -> list[Seats]:
     ]
 
 
-def foreign_processes(wait: Wait) -> list[DeviceProcess]:
+def foreign_processes(wait: WaitingRequest) -> list[DeviceProcess]:
     """Return the processes on devices that the request could use, each once per agent."""
     found: dict[tuple[str, int, str], DeviceProcess] = {}
     for agent_id, withheld in sorted(wait.withheld.items()):
@@ -61,7 +61,7 @@ def foreign_processes(wait: Wait) -> list[DeviceProcess]:
     return list(found.values())
 
 
-def _enable(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
+def _enable(wait: WaitingRequest, seats: Seats, test: Test) -> Remedy | None:
     withheld, found = wait.withheld[seats.id], None
     if wait.request.slots:
         held = held_slots(seats)
@@ -79,7 +79,7 @@ def _enable(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
     )
 
 
-def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
+def _free(wait: WaitingRequest, seats: Seats, test: Test) -> Remedy | None:
     withheld, held = wait.withheld[seats.id], held_slots(seats)
     if not wait.request.slots:
         return None
@@ -99,7 +99,7 @@ def _free(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
     return _freed(wait, seats.id, withheld.host, found, list(users.values()))
 
 
-def _reset(wait: Wait, seats: Seats, test: Test) -> Remedy | None:
+def _reset(wait: WaitingRequest, seats: Seats, test: Test) -> Remedy | None:
     withheld, held = wait.withheld[seats.id], held_slots(seats)
     if not wait.request.slots:
         return None
@@ -139,7 +139,11 @@ def _with_slots(seats: Seats, slots: Collection[int]) -> list[AgentSlots]:
 
 
 def _freed(
-    wait: Wait, agent_id: str, host: str, slots: Sequence[int], users: Sequence[DeviceProcess]
+    wait: WaitingRequest,
+    agent_id: str,
+    host: str,
+    slots: Sequence[int],
+    users: Sequence[DeviceProcess],
 ) -> Remedy:
     """Return the remedy: end the user's idle processes, or ask other users to end theirs."""
     facts = wait.facts

@@ -23,8 +23,8 @@ from operator import attrgetter
 from det_jupyter.contract.messages import Estimate
 from det_jupyter.contract.values.text import count, short_time
 from det_jupyter.scheduler.model import Policy, Running
-from det_jupyter.scheduler.reasons.wait import Wait
-from det_jupyter.scheduler.reasons.whatif import Change, WhatIf, one_by_one
+from det_jupyter.scheduler.reasons.wait import WaitingRequest
+from det_jupyter.scheduler.reasons.whatif import PoolChange, WhatIf, one_by_one
 
 _ENDS = 32  # most ends that are simulated
 
@@ -68,7 +68,7 @@ def estimate_end(
     )
 
 
-def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
+def expect_start(wait: WaitingRequest) -> tuple[Estimate | None, str]:
     """Return the estimated start of the request; or None, and why it is not known."""
     simulated = _simulate(wait, attrgetter("at")) if wait.is_complete else None
     if simulated is None:
@@ -90,7 +90,9 @@ def expect_start(wait: Wait) -> tuple[Estimate | None, str]:
     return Estimate(at=at, earliest=earliest, latest=latest, basis=basis), ""
 
 
-def _simulate(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[float, str] | None:
+def _simulate(
+    wait: WaitingRequest, time_of: Callable[[Estimate], float | None]
+) -> tuple[float, str] | None:
     """Return when the request starts if gangs end at these times, and what that is based on."""
     survey, now = wait.survey, wait.facts.now
     known = [
@@ -99,7 +101,7 @@ def _simulate(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[
         if (end := survey.end_of(gang)) and (at := time_of(end)) is not None
     ]
     known = sorted(known)[:_ENDS]
-    num = wait.steps(Change(), *one_by_one(gang for _, _, gang, _ in known))
+    num = wait.steps(PoolChange(), *one_by_one(gang for _, _, gang, _ in known))
     if num is None:
         return None
     if num == 1:
@@ -108,7 +110,7 @@ def _simulate(wait: Wait, time_of: Callable[[Estimate], float | None]) -> tuple[
     return max(now, at), basis
 
 
-def _earliest(wait: Wait) -> float:
+def _earliest(wait: WaitingRequest) -> float:
     """Return when the request could start at the earliest if it were alone in the queue.
 
     A gang without an estimate may end at any moment.
@@ -126,7 +128,7 @@ def _earliest(wait: Wait) -> float:
     return times[bisect_left(times[:-1], True, key=starts_by)]
 
 
-def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
+def _starts_alone(wait: WaitingRequest, ended: Iterable[Running]) -> bool:
     """Return whether the request starts on its nearest agents if it is alone in the queue.
 
     Args:
@@ -139,10 +141,10 @@ def _starts_alone(wait: Wait, ended: Iterable[Running]) -> bool:
         waiting={wait.request.id: wait.request},
     )
     left = alone.without(*(gang.request.id for gang in ended))
-    return WhatIf(left, wait.facts).steps(wait.request.id, [Change()]) is not None
+    return WhatIf(left, wait.facts).steps(wait.request.id, [PoolChange()]) is not None
 
 
-def _in_its_way(wait: Wait) -> list[Running]:
+def _in_its_way(wait: WaitingRequest) -> list[Running]:
     """Return the gangs on the request's nearest agents, and those that count for its max_slots."""
     own = wait.group.id if wait.group.max_slots is not None else None
     mine = [gang for gang in wait.pool.running.values() if gang.request.group == own]
@@ -150,7 +152,7 @@ def _in_its_way(wait: Wait) -> list[Running]:
     return mine + near
 
 
-def _why_unknown(wait: Wait) -> str:
+def _why_unknown(wait: WaitingRequest) -> str:
     most = wait.group.max_slots
     if most is not None and most < wait.request.slots:
         return "it cannot run as things are"

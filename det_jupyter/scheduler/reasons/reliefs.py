@@ -21,8 +21,8 @@ from math import inf
 
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Running
-from det_jupyter.scheduler.reasons.wait import Wait
-from det_jupyter.scheduler.reasons.whatif import Change, one_by_one
+from det_jupyter.scheduler.reasons.wait import WaitingRequest
+from det_jupyter.scheduler.reasons.whatif import PoolChange, one_by_one
 
 _TRIES = 8  # most gangs, and most experiments, whose end is tried
 _AGENTS = 2  # most agents on which several ends are tried
@@ -30,7 +30,7 @@ _STEPS = 32  # most ends in one order that is tried
 _NAMED = 4  # most trials that are named one by one
 
 
-class Kind(Enum):
+class ReliefKind(Enum):
     """The kind of a relief; see the module's docstring."""
 
     LEAVING = auto()
@@ -55,7 +55,7 @@ class Relief:
         asked: Less urgent gangs that the scheduler then asks to leave.
     """
 
-    kind: Kind
+    kind: ReliefKind
     gangs: tuple[Running, ...]
     num: int = 1
     num_slots: int = 0
@@ -67,11 +67,11 @@ class Relief:
     def group_id(self) -> int | None:
         """The experiment of all these gangs; None if there are several, or for SLOTS and NAMED."""
         ids = {gang.request.group for gang in self.gangs}
-        is_any = self.kind in (Kind.SLOTS, Kind.NAMED)
+        is_any = self.kind in (ReliefKind.SLOTS, ReliefKind.NAMED)
         return None if is_any or len(ids) > 1 else ids.pop()
 
 
-def find_reliefs(wait: Wait) -> list[Relief]:
+def find_reliefs(wait: WaitingRequest) -> list[Relief]:
     """Return the reliefs that would start the request, those expected first at the front."""
     if not wait.is_complete:
         return []
@@ -80,7 +80,7 @@ def find_reliefs(wait: Wait) -> list[Relief]:
     leaving = tuple(gang for gang in gangs if gang.is_leaving)
     staying = [gang for gang in gangs if not gang.is_leaving]
     if leaving and all(wait.starts(*changes) for changes in _in_both_orders(leaving)):
-        return [Relief(kind=Kind.LEAVING, gangs=leaving, num=len(leaving))]
+        return [Relief(kind=ReliefKind.LEAVING, gangs=leaving, num=len(leaving))]
     found = _Ends(wait, staying, ()).find()
     return found or (_Ends(wait, staying, leaving).find() if leaving else [])
 
@@ -88,7 +88,9 @@ def find_reliefs(wait: Wait) -> list[Relief]:
 class _Ends:
     """Searches for reliefs among gangs that stay, once the gangs in `after` have left."""
 
-    def __init__(self, wait: Wait, gangs: Sequence[Running], after: tuple[Running, ...]) -> None:
+    def __init__(
+        self, wait: WaitingRequest, gangs: Sequence[Running], after: tuple[Running, ...]
+    ) -> None:
         self.wait = wait
         self.gangs = gangs
         self.after = after
@@ -105,14 +107,16 @@ class _Ends:
 
     def _trials(self) -> Iterator[Relief]:
         for gang in self.gangs[:_TRIES]:
-            yield from self._try(Kind.TRIAL, Change(ends=(gang.request.id,)), [gang])
+            yield from self._try(ReliefKind.TRIAL, PoolChange(ends=(gang.request.id,)), [gang])
 
     def _experiments(self, but: set[int | None]) -> Iterator[Relief]:
         for group_id, mine in islice(by_group(self.gangs).items(), _TRIES):
             if group_id not in but and group_id != self.wait.group.id:
-                yield from self._try(Kind.EXPERIMENT, Change(goes=(group_id,)), mine)
+                yield from self._try(ReliefKind.EXPERIMENT, PoolChange(goes=(group_id,)), mine)
 
-    def _try(self, kind: Kind, change: Change, gangs: Sequence[Running]) -> Iterator[Relief]:
+    def _try(
+        self, kind: ReliefKind, change: PoolChange, gangs: Sequence[Running]
+    ) -> Iterator[Relief]:
         """Yield a relief for a change if the request starts after it."""
         wait, running = self.wait, self.wait.pool.running
         if all(wait.starts(*first, change) for first in self.firsts):
@@ -129,7 +133,7 @@ class _Ends:
             for mine in islice(by_group(_holders_on(seats, self.gangs)).values(), _TRIES):
                 if len(mine) > 1 and (nums := self._nums(mine, mine[::-1])):
                     num, gangs = max(nums), tuple(mine)
-                    yield Relief(kind=Kind.SOME, gangs=gangs, num=num, agent_id=seats.id)
+                    yield Relief(kind=ReliefKind.SOME, gangs=gangs, num=num, agent_id=seats.id)
 
     def _any(self) -> Iterator[Relief]:
         """Yield reliefs of agents on which any N slots are enough; else of certain trials."""
@@ -143,7 +147,7 @@ class _Ends:
                 enough = 1 + max(sum(g[: n - 1]) for g, n in zip(given, nums, strict=True))
                 if enough <= min(sum(g[:n]) for g, n in zip(given, nums, strict=True)):
                     yield Relief(
-                        kind=Kind.SLOTS,
+                        kind=ReliefKind.SLOTS,
                         gangs=tuple(here),
                         num=nums[0] if len(set(nums)) == 1 else 0,
                         num_slots=enough,
@@ -157,7 +161,7 @@ class _Ends:
                 nums = self._nums(order[:_NAMED])
                 if nums and nums[0] > 1:
                     few = tuple(order[: nums[0]])
-                    yield Relief(kind=Kind.NAMED, gangs=few, num=len(few))
+                    yield Relief(kind=ReliefKind.NAMED, gangs=few, num=len(few))
 
     def _nums(self, *orders: Sequence[Running]) -> list[int]:
         """For each order, return how many gangs must end; [] if an order does not suffice."""
@@ -171,7 +175,7 @@ class _Ends:
         return nums
 
 
-def _in_both_orders(leaving: Sequence[Running]) -> list[tuple[Change, ...]]:
+def _in_both_orders(leaving: Sequence[Running]) -> list[tuple[PoolChange, ...]]:
     """Return changes in which the gangs leave one by one: oldest trial first, and oldest last.
 
     The order matters: slots of one gang that are not reserved may go to other requests before the
@@ -182,7 +186,7 @@ def _in_both_orders(leaving: Sequence[Running]) -> list[tuple[Change, ...]]:
     return both if len(order) > 1 else both[:1]
 
 
-def _expected_order(wait: Wait, gang: Running) -> tuple[float, int, float, str]:
+def _expected_order(wait: WaitingRequest, gang: Running) -> tuple[float, int, float, str]:
     end = wait.survey.end_of(gang)
     priority = wait.survey.board.priority(gang)
     return (inf if end is None else end.at, -priority, -gang.since, gang.request.id)

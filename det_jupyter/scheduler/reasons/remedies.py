@@ -21,10 +21,10 @@ from det_jupyter.contract.values.text import count
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
-from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
+from det_jupyter.scheduler.reasons.reliefs import Relief, ReliefKind, by_group
 from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
-from det_jupyter.scheduler.reasons.wait import Wait
-from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
+from det_jupyter.scheduler.reasons.wait import WaitingRequest
+from det_jupyter.scheduler.reasons.whatif import PoolChange, WhatIf
 from det_jupyter.scheduler.reasons.wording import about, named, one_line, titled, verb
 from det_jupyter.scheduler.snapshot import moved_beside
 
@@ -37,7 +37,7 @@ _AGENTS = 2  # most agents on which experiments to pause together are searched f
 _LAST = 10**9  # an experiment's number that is greater than all others
 
 
-def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
+def find_remedies(wait: WaitingRequest, reliefs: Sequence[Relief]) -> list[Remedy]:
     """Return at most four remedies for a request that the pool could run.
 
     Args:
@@ -59,63 +59,67 @@ def find_remedies(wait: Wait, reliefs: Sequence[Relief]) -> list[Remedy]:
     return list(islice(found, MOST))
 
 
-def _ends(wait: Wait, relief: Relief) -> Iterator[Remedy]:
+def _ends(wait: WaitingRequest, relief: Relief) -> Iterator[Remedy]:
     """Yield the remedy to wait for ends, and to kill an experiment that takes long to leave."""
     facts, kind, gangs, group_id = wait.facts, relief.kind, relief.gangs, relief.group_id
     values: dict[str, int | str | list[int]] = {}
     if relief.after:
         values["left"] = wait.survey.trials_of(relief.after)
-    if kind in (Kind.SLOTS, Kind.SOME):
+    if kind in (ReliefKind.SLOTS, ReliefKind.SOME):
         amount = (
-            {"num_slots": relief.num_slots} if kind is Kind.SLOTS else {"num_trials": relief.num}
+            {"num_slots": relief.num_slots}
+            if kind is ReliefKind.SLOTS
+            else {"num_trials": relief.num}
         )
         values |= {"agent": relief.agent_id, **amount}
-    elif kind is not Kind.EXPERIMENT:
+    elif kind is not ReliefKind.EXPERIMENT:
         values["trials"] = wait.survey.trials_of(gangs)
     when, end = "", wait.survey.end_of(gangs[0])
-    if kind is Kind.LEAVING:
+    if kind is ReliefKind.LEAVING:
         when = latest_leaving(facts, gangs)
     elif len(gangs) == 1 and end is not None and not relief.after:
         when = f", {about(end, facts.now, facts.zone)}"
     text = f"wait until {has_to_happen(wait, relief)}{when}"
     target: list[int | str] = [] if group_id is None else [group_id]
     yield Remedy(verb="wait", target=target, values=values, text=text)
-    if kind is not Kind.LEAVING or group_id in (None, wait.group.id):
+    if kind is not ReliefKind.LEAVING or group_id in (None, wait.group.id):
         return
     is_killed = all(facts.leaves_by(gang.request.id) is None for gang in gangs)
-    if not is_killed and wait.starts(Change(goes=(group_id,))):
+    if not is_killed and wait.starts(PoolChange(goes=(group_id,))):
         is_all = wait.pool.held(group_id) == sum(gang.request.slots for gang in gangs)
         rest = "" if is_all else " with all its trials"
         text = f"kill experiment {group_id}{rest}: what it has not saved is lost"
         yield Remedy(verb="kill", target=target, text=text)
 
 
-def _more_max_slots(wait: Wait) -> Iterator[Remedy]:
+def _more_max_slots(wait: WaitingRequest) -> Iterator[Remedy]:
     group = wait.group
     if group.max_slots is None:
         return
     mates = (other.slots for other in wait.in_the_way if other.group == group.id)
     value = wait.pool.held(group.id) + sum(mates) + wait.request.slots
-    if value > group.max_slots and wait.starts(Change(groups=(replace(group, max_slots=value),))):
+    if value > group.max_slots and wait.starts(
+        PoolChange(groups=(replace(group, max_slots=value),))
+    ):
         text = f"raise max_slots of its experiment from {group.max_slots} to {value}"
         yield Remedy(verb="set", target=[group.id], values={"max_slots": value}, text=text)
 
 
-def _moves(wait: Wait) -> Iterator[Remedy]:
+def _moves(wait: WaitingRequest) -> Iterator[Remedy]:
     """Yield the remedy to move the experiment ahead of the first one in its way, if it helps."""
     own, groups = wait.group, wait.pool.groups
     first = next((other.group for other in wait.in_the_way if other.group != own.id), None)
     if wait.pool.rules.policy is not Policy.PRIORITY or first is None:
         return
     moved = moved_beside(own, groups[first], groups.values(), is_ahead=True, newest=max(groups))
-    if wait.starts(Change(groups=tuple(moved))):
+    if wait.starts(PoolChange(groups=tuple(moved))):
         text = (
             f"move experiment {own.id} ahead of {titled(first, wait.facts.title_of(first).name)}"
         )
         yield Remedy(verb="move", target=[own.id], values={"ahead_of": first}, text=text)
 
 
-def _priorities(wait: Wait) -> Iterator[Remedy]:
+def _priorities(wait: WaitingRequest) -> Iterator[Remedy]:
     """Yield the remedy to set the least urgent priority that makes room by preemption."""
     own, rules = wait.group, wait.pool.rules
     if rules.policy is not Policy.PRIORITY or not rules.preemption:
@@ -125,7 +129,7 @@ def _priorities(wait: Wait) -> Iterator[Remedy]:
     for level in sorted((p for p in levels if 1 < p <= own.priority), reverse=True)[:_LEVELS]:
         # A new priority gives up a place that the experiment was moved to.
         then = replace(own, priority=level - 1, position=float(own.id))
-        outcome = wait.survey.whatif.after(Change(groups=(then,)))
+        outcome = wait.survey.whatif.after(PoolChange(groups=(then,)))
         if wait.request.id in outcome.started & outcome.asked.keys():
             text = (
                 f"make its experiment more urgent: priority {level - 1} instead of "
@@ -135,13 +139,15 @@ def _priorities(wait: Wait) -> Iterator[Remedy]:
             return
 
 
-def other_pool(wait: Wait) -> Iterator[Remedy]:
+def other_pool(wait: WaitingRequest) -> Iterator[Remedy]:
     """Yield another pool where the request would start at once."""
     own = wait.group
     if wait.pool.held(own.id):
         return
     mine = (other for other in wait.survey.queue if other.group == own.id)
-    comes = Change(groups=(own,), requests=tuple(replace(other, promised=()) for other in mine))
+    comes = PoolChange(
+        groups=(own,), requests=tuple(replace(other, promised=()) for other in mine)
+    )
     for name, other in list(wait.facts.other_pools().items())[:_POOLS]:
         if WhatIf(other, wait.facts).steps(wait.request.id, [comes]):
             text = f"move its experiment to pool {one_line(name)}, where there is room"
@@ -149,7 +155,7 @@ def other_pool(wait: Wait) -> Iterator[Remedy]:
             return
 
 
-def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
+def _fewer_slots(wait: WaitingRequest) -> Iterator[Remedy]:
     """Yield the remedy to submit the experiment with the largest number of slots that fits.
 
     Only divisors of its slots are tried: the batch size stays divisible.
@@ -161,7 +167,7 @@ def _fewer_slots(wait: Wait) -> Iterator[Remedy]:
             return
 
 
-def starts_anew(wait: Wait, value: int) -> bool:
+def starts_anew(wait: WaitingRequest, value: int) -> bool:
     """Return whether the experiment, if killed and resubmitted with `value` slots, starts at once.
 
     False if it holds slots: its running trials must not be killed for this one.
@@ -171,12 +177,12 @@ def starts_anew(wait: Wait, value: int) -> bool:
         return False
     anew = replace(own, id=_LAST, position=float(_LAST))
     smaller = replace(wait.request, group=_LAST, slots=value, blocked=frozenset(), promised=())
-    killed, comes = Change(goes=(own.id,)), Change(groups=(anew,), requests=(smaller,))
+    killed, comes = PoolChange(goes=(own.id,)), PoolChange(groups=(anew,), requests=(smaller,))
     outcome = wait.survey.whatif.after(killed, comes)
     return smaller.id in outcome.started and smaller.id not in outcome.asked
 
 
-def ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
+def ask_slots(wait: WaitingRequest, value: int, effect: str) -> Remedy:
     """Return the remedy to kill the experiment and submit it again with `value` slots."""
     return Remedy(
         verb="kill_and_submit",
@@ -189,7 +195,7 @@ def ask_slots(wait: Wait, value: int, effect: str) -> Remedy:
     )
 
 
-def _pauses(wait: Wait) -> Iterator[Remedy]:
+def _pauses(wait: WaitingRequest) -> Iterator[Remedy]:
     """Yield one experiment whose pause is enough, or the fewest that are enough together."""
     gangs = wait.gangs_on(wait.nearest)
     held = by_group(g for g in gangs if not g.is_leaving and not wait.is_less_urgent(g))
@@ -205,11 +211,11 @@ def _pauses(wait: Wait) -> Iterator[Remedy]:
         yield Remedy(verb="pause", target=[*chosen], text=f"pause {names}, {what}")
 
 
-def _start_without(wait: Wait, ids: Sequence[int]) -> bool:
-    return wait.starts(*(Change(goes=(group_id,)) for group_id in ids))
+def _start_without(wait: WaitingRequest, ids: Sequence[int]) -> bool:
+    return wait.starts(*(PoolChange(goes=(group_id,)) for group_id in ids))
 
 
-def _one_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list[int]:
+def _one_to_pause(wait: WaitingRequest, held: Mapping[int, Sequence[Running]]) -> list[int]:
     """Return the least urgent experiment whose pause is enough, of these the smallest."""
 
     def order(group_id: int) -> tuple[int, int, int]:
@@ -220,7 +226,7 @@ def _one_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list[int
     return next(([group_id] for group_id in tries if _start_without(wait, [group_id])), [])
 
 
-def _several_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list[int]:
+def _several_to_pause(wait: WaitingRequest, held: Mapping[int, Sequence[Running]]) -> list[int]:
     """Return the fewest experiments whose pauses are enough together; [] if none are found.
 
     They hold slots on one agent, or on the agents that a larger request takes whole.
@@ -231,7 +237,7 @@ def _several_to_pause(wait: Wait, held: Mapping[int, Sequence[Running]]) -> list
 
 
 def _fewest_to_pause(
-    wait: Wait, place: Sequence[Seats], held: Mapping[int, Sequence[Running]]
+    wait: WaitingRequest, place: Sequence[Seats], held: Mapping[int, Sequence[Running]]
 ) -> list[int]:
     """Return the experiments to pause so that the request starts on these agents; [] if none.
 
@@ -248,7 +254,7 @@ def _fewest_to_pause(
         for group_id, gangs in held.items()
     }
     order = sorted(filter(helps.get, helps), key=lambda one: (-helps[one], -one))[:_TOGETHER]
-    num = wait.steps(*(Change(goes=(group_id,)) for group_id in order))
+    num = wait.steps(*(PoolChange(goes=(group_id,)) for group_id in order))
     needed = sorted(order[: num or 0], key=lambda group_id: (not held[group_id], group_id))
     if not needed or not _start_without(wait, needed):
         return []
@@ -259,7 +265,9 @@ def _fewest_to_pause(
     return needed
 
 
-def _what_they_do(wait: Wait, ids: Sequence[int], held: Mapping[int, Sequence[Running]]) -> str:
+def _what_they_do(
+    wait: WaitingRequest, ids: Sequence[int], held: Mapping[int, Sequence[Running]]
+) -> str:
     holders = [group_id for group_id in ids if held[group_id]]
     ahead = [group_id for group_id in ids if not held[group_id]]
     are_ahead = f"{verb(len(ahead), 'is')} ahead of it"

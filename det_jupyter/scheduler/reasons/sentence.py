@@ -18,8 +18,8 @@ from det_jupyter.contract.values.text import count, short_time
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.facts import Facts
-from det_jupyter.scheduler.reasons.reliefs import Kind, Relief, by_group
-from det_jupyter.scheduler.reasons.wait import Wait
+from det_jupyter.scheduler.reasons.reliefs import Relief, ReliefKind, by_group
+from det_jupyter.scheduler.reasons.wait import WaitingRequest
 from det_jupyter.scheduler.reasons.wording import (
     about,
     count_clause,
@@ -37,7 +37,7 @@ _HOLDERS = 2
 _NAMED = 3
 
 
-def has_to_happen(wait: Wait, relief: Relief) -> str:
+def has_to_happen(wait: WaitingRequest, relief: Relief) -> str:
     """Describe a relief without pronouns, for a text that stands alone."""
     num, total, ids = relief.num, len(relief.gangs), wait.survey.trials_of(relief.gangs)
     groups = sorted({gang.request.group for gang in relief.gangs})
@@ -45,23 +45,23 @@ def has_to_happen(wait: Wait, relief: Relief) -> str:
     whose = "its own experiment" if groups == [wait.group.id] else experiment
     where = f"on agent {one_line(relief.agent_id)}"
     match relief.kind:
-        case Kind.LEAVING:
+        case ReliefKind.LEAVING:
             what = have_left(relief.gangs)
-        case Kind.TRIAL:
+        case ReliefKind.TRIAL:
             what = f"trial {ids[0]} of {whose} ends"
-        case Kind.EXPERIMENT:
+        case ReliefKind.EXPERIMENT:
             what = f"{experiment} ends"
-        case Kind.SOME:
+        case ReliefKind.SOME:
             on = f" {where}" if len(wait.pool.agents) > 1 else ""
             what = f"{count(num, 'trial')} of {whose}{on} {verb(num, 'has')} ended"
-        case Kind.NAMED:
+        case ReliefKind.NAMED:
             what = f"{named('trial', ids, most=4)} have ended"
-        case Kind.SLOTS if not num:
+        case ReliefKind.SLOTS if not num:
             slots = relief.num_slots
             what = count_clause(slots, f"{noun(slots, 'more slot')} {where}", "given back")
-        case Kind.SLOTS if num < total:
+        case ReliefKind.SLOTS if num < total:
             what = f"{num} of the {total} trials {where} {verb(num, 'has')} ended"
-        case Kind.SLOTS:
+        case ReliefKind.SLOTS:
             is_all = len(groups) == num <= _NAMED and not wait.has_more_of(*groups)
             what = f"{experiment if is_all else f'the {num} trials {where}'} have ended"
     return f"{have_left(relief.after)} and {what}" if relief.after else what
@@ -94,7 +94,7 @@ class Sentence:
         expected: When it is expected to start; None: not known.
     """
 
-    wait: Wait
+    wait: WaitingRequest
     reliefs: Sequence[Relief]
     holders: Sequence[HolderView]
     expected: Estimate | None
@@ -262,7 +262,7 @@ class Sentence:
     def _when(self) -> str:
         """Return `, about 14:20`; "" if the start is not known."""
         facts, expected = self.wait.facts, self.expected
-        leaving = [one.gangs for one in self.reliefs[:1] if one.kind is Kind.LEAVING]
+        leaving = [one.gangs for one in self.reliefs[:1] if one.kind is ReliefKind.LEAVING]
         if leaving and (limit := latest_leaving(facts, leaving[0])):
             return limit
         return f", {about(expected, facts.now, facts.zone)}" if expected else ""
@@ -277,9 +277,13 @@ class Sentence:
         wait, first, holders = self.wait, self.reliefs[0], self.holders
         groups = list(dict.fromkeys(relief.group_id for relief in self.reliefs))
         whose, own = first.group_id, wait.group.id
-        if first.kind is Kind.LEAVING and is_named and len(holders) == len(by_group(first.gangs)):
+        if (
+            first.kind is ReliefKind.LEAVING
+            and is_named
+            and len(holders) == len(by_group(first.gangs))
+        ):
             return "it has left" if len(holders) == 1 else "they have left"
-        if whose is None or first.kind is Kind.LEAVING:
+        if whose is None or first.kind is ReliefKind.LEAVING:
             return has_to_happen(wait, first)
         after = f"{have_left(first.after)} and " if first.after else ""
         name = "it" if len(holders) == 1 and is_named else f"experiment {whose}"
@@ -290,25 +294,25 @@ class Sentence:
             if len(groups) > 1 or holder.experiment_id == whose
             for trial in holder.trial_ids
         ]
-        if first.kind is Kind.SOME:
+        if first.kind is ReliefKind.SOME:
             return f"{after}{self._some(first, its, trials)}"
         if len(groups) == 2:
             names = ["a trial of its own"] if own in groups else []
             names += [f"experiment {group}" for group in groups if group != own]
             return f"{after}{listed(names, last='or')} ends or is paused"
-        if first.kind is Kind.EXPERIMENT and len(groups) > 2:
+        if first.kind is ReliefKind.EXPERIMENT and len(groups) > 2:
             ids = sorted({gang.request.group for one in self.reliefs for gang in one.gangs})
             is_all = len(ids) == len(holders)
             which = "these experiments" if is_all else named("experiment", ids)
             return f"{after}one of {which} ends"
-        if first.kind is Kind.TRIAL and len(trials) > 1:
-            singles = [one for one in self.reliefs if one.kind is Kind.TRIAL]
+        if first.kind is ReliefKind.TRIAL and len(trials) > 1:
+            singles = [one for one in self.reliefs if one.kind is ReliefKind.TRIAL]
             ids = wait.survey.trials_of(one.gangs[0] for one in singles)
             which = f"{its} trials" if len(groups) == 1 else "these trials"
             if len(ids) < len(trials):
                 which = named("trial", ids)
             return f"{after}{'one of ' if len(ids) > 1 else ''}{which} ends"
-        if first.kind is Kind.TRIAL and (whose == own or wait.has_more_of(whose)):
+        if first.kind is ReliefKind.TRIAL and (whose == own or wait.has_more_of(whose)):
             return f"{after}trial {trials[0]} ends"
         return f"{after}{name} ends or is paused"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from det_jupyter.contract.values.text import count
 from det_jupyter.errors import Problem
-from det_jupyter.scheduler.board import Board, Seats, in_sections, wholes_among
+from det_jupyter.scheduler.board import Seats, SlotBoard, in_sections, wholes_among
 from det_jupyter.scheduler.model import AgentSlots, PoolRules, Shape
 from det_jupyter.scheduler.reasons.wording import numbers
 from det_jupyter.scheduler.snapshot import Snapshot
@@ -16,7 +16,7 @@ from det_jupyter.scheduler.snapshot import Snapshot
 def could_run(shape: Shape, agents: Iterable[AgentSlots], rules: PoolRules) -> bool:
     """Return whether these agents could run a gang if they were idle."""
     idle = Snapshot(rules=rules, agents={agent.id: agent for agent in agents})
-    return Board(idle).find_parts(shape, ()) is not None
+    return SlotBoard(idle).find_parts(shape, ()) is not None
 
 
 def values_that_fit(

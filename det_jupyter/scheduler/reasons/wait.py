@@ -19,11 +19,11 @@ from typing import Literal
 
 from det_jupyter.contract.messages import Estimate
 from det_jupyter.contract.values.text import short_time
-from det_jupyter.scheduler.board import Board, Seats, equal_wholes, in_sections
+from det_jupyter.scheduler.board import Seats, SlotBoard, equal_wholes, in_sections
 from det_jupyter.scheduler.model import AgentSlots, Policy, Request, Running, Shape
 from det_jupyter.scheduler.reasons.facts import Facts, Withheld
 from det_jupyter.scheduler.reasons.sizes import could_run, values_that_fit
-from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
+from det_jupyter.scheduler.reasons.whatif import PoolChange, WhatIf
 from det_jupyter.scheduler.snapshot import Snapshot
 
 LOOK_AHEAD = 256  # most requests that are examined; those further behind get a shorter reason
@@ -42,7 +42,7 @@ WITHHELD: tuple[Cause, ...] = (
 )  # quickest remedy first
 
 
-class Survey:
+class PoolSurvey:
     """A pool at one moment, for all reasons of that moment. Computed values are cached.
 
     Args:
@@ -64,7 +64,7 @@ class Survey:
         here = {name: agent for name, agent in pool.agents.items() if name not in away}
         self.pool = pool if len(here) == len(pool.agents) else replace(pool, agents=here)
         self.queue = self.pool.order[:LOOK_AHEAD]
-        self.board = Board(self.pool)
+        self.board = SlotBoard(self.pool)
         front = replace(self.pool, waiting={one.id: one for one in self.queue})
         self.whatif = WhatIf(front, facts)
         self.withheld = {name: one for name, one in facts.withheld().items() if name in here}
@@ -100,7 +100,7 @@ class Survey:
         return sorted(self.facts.trial_of(gang.request.id) for gang in gangs)
 
 
-class Wait:
+class WaitingRequest:
     """One waiting request and its pool.
 
     Args:
@@ -114,7 +114,7 @@ class Wait:
         spans: Whether it gets whole agents, because no agent is large enough for it.
     """
 
-    def __init__(self, survey: Survey, request_id: str) -> None:
+    def __init__(self, survey: PoolSurvey, request_id: str) -> None:
         self.survey, self.facts, self.pool = survey, survey.facts, survey.pool
         self.request = self.pool.waiting[request_id]
         self.group = self.pool.groups[self.request.group]
@@ -128,11 +128,11 @@ class Wait:
             if seats.id in survey.withheld
         }
 
-    def steps(self, *changes: Change) -> int | None:
+    def steps(self, *changes: PoolChange) -> int | None:
         """Return after how many of these changes the request starts; None if it does not start."""
         return self.survey.whatif.steps(self.request.id, changes)
 
-    def starts(self, *changes: Change) -> bool:
+    def starts(self, *changes: PoolChange) -> bool:
         """Return whether the request starts after these changes."""
         return self.steps(*changes) is not None
 
@@ -269,7 +269,7 @@ class Wait:
         lately = [
             agent for agent in gone if agent.slots and facts.now - since[agent.id] < _LATELY_S
         ]
-        if not lately or not self.starts(Change(agents=tuple(lately))):
+        if not lately or not self.starts(PoolChange(agents=tuple(lately))):
             return []
         return sorted(lately, key=lambda agent: -since[agent.id])
 

@@ -22,7 +22,7 @@ _ROUNDS = 4  # rounds of preemptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PoolChange:
     """A change of a pool at one moment.
 
     Args:
@@ -40,9 +40,9 @@ class Change:
     requests: tuple[Request, ...] = ()
 
 
-def one_by_one(gangs: Iterable[Running]) -> tuple[Change, ...]:
+def one_by_one(gangs: Iterable[Running]) -> tuple[PoolChange, ...]:
     """Return changes in which these gangs end one after the other."""
-    return tuple(Change(ends=(gang.request.id,)) for gang in gangs)
+    return tuple(PoolChange(ends=(gang.request.id,)) for gang in gangs)
 
 
 class WhatIf:
@@ -60,11 +60,11 @@ class WhatIf:
     def __init__(self, pool: Snapshot, facts: Facts) -> None:
         self._pool = pool
         self._facts = facts
-        self._then: dict[Change, WhatIf] = {}
+        self._then: dict[PoolChange, WhatIf] = {}
         self.started: set[str] = set()
         self.asked: dict[str, list[str]] = {}
 
-    def after(self, *changes: Change) -> WhatIf:
+    def after(self, *changes: PoolChange) -> WhatIf:
         """Return the pool after these changes, one after the other."""
         if not changes:
             return self
@@ -74,7 +74,7 @@ class WhatIf:
             self._then[first]._decide()
         return self._then[first].after(*changes[1:])
 
-    def steps(self, request_id: str, changes: Iterable[Change]) -> int | None:
+    def steps(self, request_id: str, changes: Iterable[PoolChange]) -> int | None:
         """Return after how many of these changes a request starts; None if it does not start."""
         found = self
         for num, change in enumerate(changes, 1):
@@ -83,7 +83,7 @@ class WhatIf:
                 return num
         return None
 
-    def _changed(self, change: Change) -> Snapshot:
+    def _changed(self, change: PoolChange) -> Snapshot:
         pool = self._pool
         gone = [request_id for group in change.goes for request_id in pool.of_group(group)]
         gangs = [pool.running[name] for name in change.ends if name in pool.running]

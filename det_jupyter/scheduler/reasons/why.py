@@ -13,19 +13,19 @@ from det_jupyter.scheduler.reasons.estimate import expect_start
 from det_jupyter.scheduler.reasons.reliefs import Relief, by_group, find_reliefs
 from det_jupyter.scheduler.reasons.remedies import find_remedies
 from det_jupyter.scheduler.reasons.sentence import Sentence
-from det_jupyter.scheduler.reasons.wait import Survey, Wait
+from det_jupyter.scheduler.reasons.wait import PoolSurvey, WaitingRequest
 
 _NAMED = 20  # most experiments ahead, and most processes, that are listed
 
 
-def why_waiting(survey: Survey, request_id: str) -> Reason:
+def why_waiting(survey: PoolSurvey, request_id: str) -> Reason:
     """Return why a request waits; it must be waiting in the pool.
 
     Args:
         survey: The pool; one survey serves all reasons of a moment.
         request_id: The request.
     """
-    wait = Wait(survey, request_id)
+    wait = WaitingRequest(survey, request_id)
     if wait.is_possible:
         reliefs = find_reliefs(wait)
         expected, why_unknown = expect_start(wait)
@@ -55,7 +55,9 @@ def why_waiting(survey: Survey, request_id: str) -> Reason:
     )
 
 
-def _holders(wait: Wait, agents: Sequence[Seats], reliefs: Sequence[Relief]) -> list[HolderView]:
+def _holders(
+    wait: WaitingRequest, agents: Sequence[Seats], reliefs: Sequence[Relief]
+) -> list[HolderView]:
     """Return the experiments that hold slots on agents; first those whose end would make room."""
     names = {seats.id for seats in agents}
     gangs = by_group(wait.gangs_on(agents))
@@ -70,7 +72,9 @@ def _holders(wait: Wait, agents: Sequence[Seats], reliefs: Sequence[Relief]) -> 
     return views
 
 
-def _view(wait: Wait, agents: Set[str], group_id: int, gangs: Sequence[Running]) -> HolderView:
+def _view(
+    wait: WaitingRequest, agents: Set[str], group_id: int, gangs: Sequence[Running]
+) -> HolderView:
     title = wait.facts.title_of(group_id)
     return HolderView(
         experiment_id=group_id,

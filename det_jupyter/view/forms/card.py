@@ -28,10 +28,10 @@ from det_jupyter.view.forms.rungs_svg import rung_legend, rung_sentences, svg_ru
 from det_jupyter.view.forms.svg import COLORS, as_image
 from det_jupyter.view.forms.verdict_card import verdict_html
 from det_jupyter.view.making.search_view import ranked
-from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.search_state import SearchState
 from det_jupyter.view.model.slots_and_queue import Wait
 from det_jupyter.view.model.status_looks import Status
-from det_jupyter.view.model.trial_state import Rank, Trial
+from det_jupyter.view.model.trial_state import RankStatus, TrialDetails
 from det_jupyter.view.model.view_state import ViewState
 
 _BADGE = "border:1px solid currentColor;border-radius:10px;padding:1px 9px;white-space:nowrap"
@@ -93,7 +93,7 @@ def _header(state: ViewState) -> str:
     )
 
 
-def _search(search: Search) -> str:
+def _search(search: SearchState) -> str:
     return (
         "".join(block("div", line, REMARK) for line in text_lines.remark_lines(search))
         + _rungs(search)
@@ -106,7 +106,7 @@ def _search(search: Search) -> str:
     )
 
 
-def _trials(search: Search, first: int, last: int) -> str:
+def _trials(search: SearchState, first: int, last: int) -> str:
     head, rows = text_lines.trial_rows(search, first, last)
     if not rows:
         return ""
@@ -115,18 +115,18 @@ def _trials(search: Search, first: int, last: int) -> str:
     return f'<div style="overflow-x:auto;margin:6px 0">{table}</div>'
 
 
-def _more_trials(search: Search) -> str:
+def _more_trials(search: SearchState) -> str:
     table = _trials(search, text_lines.MAX_BEST, text_lines.MAX_KEPT)
     num_more = min(len(search["rows"]), text_lines.MAX_KEPT) - text_lines.MAX_BEST
     return details(f"{count(num_more, 'more trial')}, best first", table) if table else ""
 
 
-def _parallel(search: Search) -> str:
+def _parallel(search: SearchState) -> str:
     alt = f"hyperparameters and {search['metric']} of each trial; the best are strongest"
     return _picture(svg_parallel(search, ranked(search)[: text_lines.MAX_KEPT]), alt)
 
 
-def _rungs(search: Search) -> str:
+def _rungs(search: SearchState) -> str:
     legend = f"<div>{rung_legend(search)}</div>"
     return _picture(svg_rungs(search), f"trials at each rung, by {search['metric']}", legend)
 
@@ -171,7 +171,7 @@ def _wait(wait: Wait | None) -> str:
     )
 
 
-def _trial(trial: Trial) -> str:
+def _trial(trial: TrialDetails) -> str:
     ranks = "".join(map(_rank, trial["ranks"]))
     return (
         f'<div style="margin:6px 0">{escaped(text_lines.trial_title(trial))}'
@@ -183,7 +183,7 @@ def _trial(trial: Trial) -> str:
     )
 
 
-def _rank(rank: Rank) -> str:
+def _rank(rank: RankStatus) -> str:
     device = f" · {rank['device']}" if rank["device"] else ""
     place = escaped(f"{rank['slot']}{device} · pid {rank['pid']} · {rank['status']}")
     return (
@@ -191,7 +191,7 @@ def _rank(rank: Rank) -> str:
     )
 
 
-def _failure(trial: Trial, experiment_id: int) -> str:
+def _failure(trial: TrialDetails, experiment_id: int) -> str:
     failure = trial["failure"]
     if failure is None:
         return ""

@@ -16,7 +16,7 @@ from det_jupyter.view.forms.html_parts import (
     escaped,
     html_table,
 )
-from det_jupyter.view.model.comparison import ComparisonState, Fact, Side, Table
+from det_jupyter.view.model.comparison import ComparisonState, Fact, FactTable, Side
 
 _TITLE = "font-weight:600;margin:10px 0 2px"
 _ADDED, _REMOVED = "#3f9b57", "#c9574f"
@@ -40,7 +40,7 @@ def comparison_html(state: ComparisonState) -> str:
     return f'<div style="{CARD}">{"".join(parts)}</div>'
 
 
-def _table(table: Table, state: ComparisonState) -> str:
+def _table(table: FactTable, state: ComparisonState) -> str:
     if not table["facts"]:
         return block("div", table["empty"], QUIET)
     head = [escaped(table["title"]), *(escaped(_heading(side)) for side in state["sides"])]
@@ -92,7 +92,7 @@ def _heading(side: Side) -> str:
     return f"{side['label']} ({side['note']})" if side["note"] else side["label"]
 
 
-def _text_table(table: Table, sides: Sequence[Side]) -> list[str]:
+def _text_table(table: FactTable, sides: Sequence[Side]) -> list[str]:
     if not table["facts"]:
         return [f"{table['title']}: {table['empty']}"] if table["empty"] else []
     rows = [[table["title"], *map(_heading, sides)]]

@@ -8,7 +8,7 @@ from html import escape
 
 from det_jupyter.contract.values.text import number, printable
 from det_jupyter.view.forms.svg import COLORS, as_image, color, is_dashed, svg_chart
-from det_jupyter.view.model.trial_state import Chart, Series
+from det_jupyter.view.model.trial_state import Chart, ChartSeries
 
 LINE = "rgba(128,128,128,.35)"
 CARD = (
@@ -76,7 +76,7 @@ def _chart(chart: Chart, last_step: int) -> str:
     )
 
 
-def _marker(series: Series) -> str:
+def _marker(series: ChartSeries) -> str:
     shape = "●" if series["kind"] == "points" else ("╌" if is_dashed(series) else "━")
     return f'<span style="color:{color(series)}">{shape}</span>'
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from det_jupyter.contract.values.text import experiment_title, one_line
 from det_jupyter.view.model.slots_and_queue import Wait
 from det_jupyter.view.model.status_looks import ENDED
-from det_jupyter.view.model.trial_state import Hang
+from det_jupyter.view.model.trial_state import HungTrial
 from det_jupyter.view.model.view_state import ViewState
 
 
@@ -33,7 +33,7 @@ class HangNews:
     """Selects lines about hangs to print, each of them once."""
 
     def __init__(self) -> None:
-        self._hanging: dict[int, Hang] = {}  # by trial
+        self._hanging: dict[int, HungTrial] = {}  # by trial
 
     def lines(self, state: ViewState) -> list[str]:
         """Return a line for each trial that has begun or ceased to hang since the last call."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from det_jupyter.contract.values.text import printable
 from det_jupyter.view.forms.svg import COLORS, label, labels
 from det_jupyter.view.making.axes import place_on
-from det_jupyter.view.model.search_state import Axis, Row, Search
+from det_jupyter.view.model.search_state import Axis, SearchState, TrialRow
 
 _WIDTH, _HEIGHT = 640, 220
 _SIDE, _TOP, _BOTTOM = 30, 26, 10
@@ -19,7 +19,7 @@ _RAMP = ((COLORS[0], 0.3), ("#5f8aa8", 0.3), ("#8a8a8a", 0.35), ("#b08050", 0.5)
 _NAME_CHARACTER = 5.5  # width of one in a name
 
 
-def svg_parallel(search: Search, rows: Sequence[Row]) -> str:
+def svg_parallel(search: SearchState, rows: Sequence[TrialRow]) -> str:
     """Return the picture of the trials with a metric; empty if no hyperparameter varies.
 
     Args:

@@ -7,9 +7,9 @@ from det_jupyter.contract.values.text import one_line, percent, printable, short
 from det_jupyter.view.forms import text_lines
 from det_jupyter.view.forms.rungs_svg import rung_sentences
 from det_jupyter.view.forms.verdict_card import verdict_lines
-from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.search_state import SearchState
 from det_jupyter.view.model.slots_and_queue import Wait
-from det_jupyter.view.model.trial_state import Failure, Trial
+from det_jupyter.view.model.trial_state import Failure, TrialDetails
 from det_jupyter.view.model.view_state import ViewState
 
 _BAR_WIDTH = 30
@@ -46,7 +46,7 @@ def _bar(fraction: float) -> str:
     return "█" * full + "░" * (_BAR_WIDTH - full)
 
 
-def _search(search: Search) -> list[str]:
+def _search(search: SearchState) -> list[str]:
     text = _lines(*text_lines.remark_lines(search), *rung_sentences(search))
     head, rows = text_lines.trial_rows(search)
     if not rows:
@@ -73,7 +73,7 @@ def _wait(wait: Wait | None, indent: str, experiment_id: int, reader: Reader) ->
     return text
 
 
-def _trial(trial: Trial, experiment_id: int, reader: Reader) -> list[str]:
+def _trial(trial: TrialDetails, experiment_id: int, reader: Reader) -> list[str]:
     text = [text_lines.trial_title(trial)]
     if trial["makes_room"]:
         text.append(f"  {one_line(trial['makes_room'])}")

@@ -11,7 +11,7 @@ from det_jupyter.contract.values.text import count, printable
 from det_jupyter.view.forms.svg import COLORS, as_image, label, labels
 from det_jupyter.view.making.axes import place_on
 from det_jupyter.view.making.rungs import across, trial_dots
-from det_jupyter.view.model.search_state import Row, Rung, Search
+from det_jupyter.view.model.search_state import RungState, SearchState, TrialRow
 from det_jupyter.view.model.status_looks import MARKS, Mark, Tone
 
 _WIDTH, _HEIGHT = 640, 220
@@ -25,7 +25,7 @@ _COLORS: dict[Tone, str] = {
 }
 
 
-def svg_rungs(search: Search) -> str:
+def svg_rungs(search: SearchState) -> str:
     """Return the picture; empty if the search has no rungs."""
     if not search["brackets"]:
         return ""
@@ -39,7 +39,7 @@ def svg_rungs(search: Search) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{body}</svg>'
 
 
-def rung_legend(search: Search) -> str:
+def rung_legend(search: SearchState) -> str:
     """Return the legend of the marks that the picture contains, as HTML."""
     used = {mark for row in search["rows"] for mark in row["marks"]}
     return "".join(_key(mark) for mark in MARKS if mark in used)
@@ -49,10 +49,10 @@ def rung_legend(search: Search) -> str:
 class _Frame:
     """Maps rungs and metrics to coordinates of the picture; better is higher."""
 
-    search: Search
+    search: SearchState
     has_strip: bool  # at the bottom, for trials without a metric
 
-    def left(self, rung: Rung) -> float:
+    def left(self, rung: RungState) -> float:
         """The left edge of a column."""
         return _LEFT + (_WIDTH - _LEFT) * rung["left"]
 
@@ -61,7 +61,7 @@ class _Frame:
         """The width of a column."""
         return (_WIDTH - _LEFT) * self.search["rung_width"]
 
-    def x(self, row: Row, rung: int) -> float:
+    def x(self, row: TrialRow, rung: int) -> float:
         column = self.search["brackets"][row["bracket"] or 0]["rungs"][rung]
         return self.left(column) + self.width * across(row["id"])
 
@@ -92,7 +92,7 @@ class _Frame:
         return "".join(parts)
 
 
-def rung_sentences(search: Search) -> list[str]:
+def rung_sentences(search: SearchState) -> list[str]:
     """Return a sentence per bracket: how many trials reached each rung, and were promoted."""
     sentences = []
     for place, bracket in enumerate(search["brackets"], start=1):

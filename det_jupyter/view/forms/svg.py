@@ -16,7 +16,7 @@ from det_jupyter.contract.messages.curves import landmarks
 from det_jupyter.contract.values.text import printable
 from det_jupyter.view.making.axes import number_axis, padded, place_on
 from det_jupyter.view.model.search_state import Axis
-from det_jupyter.view.model.trial_state import Chart, Series
+from det_jupyter.view.model.trial_state import Chart, ChartSeries
 
 MAX_POINTS = 300
 COLORS = ("#3b82c4", "#d07a1e", "#3f9b57", "#9a6fc4")
@@ -42,14 +42,14 @@ def as_image(svg: str, alt: str, style: str = "width:100%;height:auto;display:bl
     return f'<img src="{source}" alt="{escape(printable(alt))}" style="{style}">'
 
 
-def color(series: Series) -> str:
+def color(series: ChartSeries) -> str:
     """Return the colour of a curve; for a faint curve, the colour of the page's text."""
     if series["is_faint"]:
         return "currentColor"
     return COLORS[series["look"] % len(COLORS)]
 
 
-def is_dashed(series: Series) -> bool:
+def is_dashed(series: ChartSeries) -> bool:
     return not series["is_faint"] and series["look"] >= len(COLORS)
 
 
@@ -116,7 +116,7 @@ def label(x: float, y: float, anchor: str, text: str) -> str:
     )
 
 
-def _curve(points: Sequence[Point | None], series: Series) -> str:
+def _curve(points: Sequence[Point | None], series: ChartSeries) -> str:
     pieces = _pieces(points)
     width, radius, opacity = 1.2 if series["kind"] == "line" else 1.6, 2.2, 1.0
     if series["is_faint"]:

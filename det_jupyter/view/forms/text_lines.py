@@ -7,9 +7,9 @@ from det_jupyter.contract.values.text import clock, count, duration, number, per
 from det_jupyter.view.making.results import seconds_since
 from det_jupyter.view.making.search_view import ranked
 from det_jupyter.view.making.space import value_text
-from det_jupyter.view.model.search_state import Row, Search
+from det_jupyter.view.model.search_state import SearchState, TrialRow
 from det_jupyter.view.model.status_looks import ENDED
-from det_jupyter.view.model.trial_state import Checkpoints, Failure, Trial
+from det_jupyter.view.model.trial_state import Checkpoints, Failure, TrialDetails
 from det_jupyter.view.model.view_state import ViewState
 
 METRIC_HEAD = ["metric", "last", "lowest", "highest"]
@@ -29,7 +29,7 @@ def summary(state: ViewState) -> str:
 
 
 def trial_rows(
-    search: Search, first: int = 0, last: int = MAX_BEST
+    search: SearchState, first: int = 0, last: int = MAX_BEST
 ) -> tuple[list[str], list[list[str]]]:
     """Return the header of a table of trials, best first, and its rows `first` to `last`."""
     has_rungs = bool(search["brackets"])
@@ -48,27 +48,27 @@ def trial_rows(
     return [*head, *(axis["name"] for axis in search["axes"])], lines
 
 
-def left_out_note(search: Search, most: int = MAX_BEST) -> str:
+def left_out_note(search: SearchState, most: int = MAX_BEST) -> str:
     """Return a note if tables leave out trials; else ""."""
     num_trials = len(search["rows"])
     return f"the best {most} of {num_trials} trials" if num_trials > most else ""
 
 
-def _rung(search: Search, row: Row) -> str:
+def _rung(search: SearchState, row: TrialRow) -> str:
     if row["bracket"] is None or not row["rungs"]:
         return "-"
     rungs = search["brackets"][row["bracket"]]["rungs"]
     return rungs[min(len(row["rungs"]), len(rungs)) - 1]["label"]
 
 
-def remark_lines(search: Search) -> list[str]:
+def remark_lines(search: SearchState) -> list[str]:
     texts = [remark["text"] for remark in search["remarks"]]
     if more := search["num_more_remarks"]:
         texts.append(count(more, "more remark"))
     return texts
 
 
-def trial_title(trial: Trial) -> str:
+def trial_title(trial: TrialDetails) -> str:
     """Return one line with a trial's state, ranks, start time and restarts."""
     parts = [f"trial {trial['id']}: {trial['status_word'].lower()}"]
     if trial["ranks"]:
@@ -95,7 +95,7 @@ def failure_title(failure: Failure) -> str:
     return f"failed{rank}{code}{again}"
 
 
-def logs_line(experiment_id: int, trial: Trial, reader: Reader) -> str:
+def logs_line(experiment_id: int, trial: TrialDetails, reader: Reader) -> str:
     """Return the command that shows the output of a failed trial's rank."""
     failure = trial["failure"]
     rank = "" if failure is None or failure["rank"] is None else f" --rank {failure['rank']}"
@@ -135,7 +135,7 @@ def left_out(state: ViewState) -> str:
     return f"{count(len(names), 'more metric')} not shown: {shown}" if names else ""
 
 
-def importance_line(search: Search) -> str:
+def importance_line(search: SearchState) -> str:
     """Return the importance of the hyperparameters, or why it is unknown; "" if not fetched."""
     found = search["importance"]
     if found is None:

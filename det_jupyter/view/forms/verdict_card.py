@@ -8,7 +8,7 @@ from det_jupyter.contract.messages.verdicts import VerdictKind
 from det_jupyter.contract.values.text import one_line
 from det_jupyter.view.forms.html_parts import LINE, QUIET, block, details, escaped, html_table
 from det_jupyter.view.forms.svg import COLORS, as_image
-from det_jupyter.view.model.verdict_state import TimeShare, Verdict
+from det_jupyter.view.model.verdict_state import TimeShare, VerdictState
 
 _WIDTH, _BAR, _ROW = 640, 18, 16
 _LETTER = 5.6  # width in the legend's font
@@ -29,7 +29,7 @@ _LOOKS: dict[VerdictKind, tuple[str, str]] = {
 _SIGNS: dict[VerdictKind, str] = {"healthy": "✔", "unknown": "…", "compute": "▶", "memory": "▲"}
 
 
-def verdict_lines(verdict: Verdict) -> list[str]:
+def verdict_lines(verdict: VerdictState) -> list[str]:
     """Return a verdict as lines of text: the sentence, the shares, evidence and advice."""
     text = [one_line(verdict["sentence"])]
     if shares := shares_text(verdict["shares"]):
@@ -48,7 +48,7 @@ def shares_text(shares: Sequence[TimeShare]) -> str:
     return ", ".join(f"{one['word']} {_percent(one['share'])}" for one in ordered)
 
 
-def verdict_html(verdict: Verdict) -> str:
+def verdict_html(verdict: VerdictState) -> str:
     """Return a verdict as HTML, with its details folded."""
     sign = _SIGNS.get(verdict["kind"], "◆")
     bar = svg_shares(verdict["shares"])
@@ -131,5 +131,5 @@ def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-def _advice(verdict: Verdict) -> list[str]:
+def _advice(verdict: VerdictState) -> list[str]:
     return [line for cause in verdict["causes"] for line in cause["advice"]]

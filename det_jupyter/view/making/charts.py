@@ -5,7 +5,7 @@ of the training metric `x`. Per-batch metrics replace their averages over batche
 `search_charts.py` does the same for several trials.
 
 Ranks report many batches at once, so many points have the time of one report. The points are
-spread evenly over the time since the report before (`Pace`).
+spread evenly over the time since the report before (`Timelines`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import Curve
 from det_jupyter.contract.messages import steps_per_epoch as reported_epochs
 from det_jupyter.contract.messages.curves import finite_values, landmarks
 from det_jupyter.view.model.status_looks import ENDED, Status
-from det_jupyter.view.model.trial_state import Chart, Series
+from det_jupyter.view.model.trial_state import Chart, ChartSeries
 
 MAX_CHARTS = 6
 NUM_LOOKS = 8  # four colours, each solid and dashed
@@ -30,7 +30,7 @@ _VALIDATION_PREFIXES = ("validation_", "val_")
 _TRAINING_GROUPS = ("batches", "training")
 
 
-class Pace:
+class Timelines:
     """The start times and epoch lengths of the trials whose curves are drawn together.
 
     If the configuration does not define an epoch, the reported epoch length is used; a single
@@ -77,10 +77,12 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def series_of(curve: Curve, *, label: str, look: int, limit: int, pace: Pace) -> Series:
+def series_of(
+    curve: Curve, *, label: str, look: int, limit: int, timelines: Timelines
+) -> ChartSeries:
     places = landmarks(curve.values, limit)
     finite = finite_values(curve.values)
-    return Series(
+    return ChartSeries(
         trial_id=curve.trial_id,
         label=label,
         kind="line" if curve.group == "batches" else "points",
@@ -88,8 +90,8 @@ def series_of(curve: Curve, *, label: str, look: int, limit: int, pace: Pace) ->
         is_faint=False,
         steps=[curve.steps[i] for i in places],
         values=[rounded(curve.values[i]) for i in places],
-        seconds=pace.seconds(curve, places),
-        steps_per_epoch=pace.steps_per_epoch.get(curve.trial_id),
+        seconds=timelines.seconds(curve, places),
+        steps_per_epoch=timelines.steps_per_epoch.get(curve.trial_id),
         last=rounded(curve.values[-1]),
         lowest=rounded(min(finite, default=None)),
         highest=rounded(max(finite, default=None)),
@@ -168,7 +170,7 @@ def build_charts(
 ) -> tuple[list[Chart], list[str]]:
     """Return the charts of one trial, and the names of the metrics beyond `MAX_CHARTS`."""
     curves = without_averages(curves)
-    pace = Pace(curves, steps_per_epoch)
+    timelines = Timelines(curves, steps_per_epoch)
     # New groups are appended, so that a curve keeps its look.
     looks = list(dict.fromkeys(["training", "validation", *map(group_of, curves)]))
     charts: dict[str, list[Curve]] = {}
@@ -187,7 +189,7 @@ def build_charts(
                     label=group_of(curve),
                     look=looks.index(group_of(curve)) % NUM_LOOKS,
                     limit=limit,
-                    pace=pace,
+                    timelines=timelines,
                 )
                 for curve in charts[title]
             ],

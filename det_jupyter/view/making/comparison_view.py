@@ -17,7 +17,7 @@ from typing import Any
 from det_jupyter.contract.values.text import clock, count
 from det_jupyter.view.making.charts import (
     NUM_LOOKS,
-    Pace,
+    Timelines,
     names_by_group,
     series_of,
     without_averages,
@@ -31,7 +31,13 @@ from det_jupyter.view.making.experiment_facts import (
 from det_jupyter.view.making.results import Compared, result_facts, value_text
 from det_jupyter.view.making.search_charts import by_title
 from det_jupyter.view.making.space import leaves
-from det_jupyter.view.model.comparison import CodeDifference, ComparisonState, Fact, Side, Table
+from det_jupyter.view.model.comparison import (
+    CodeDifference,
+    ComparisonState,
+    Fact,
+    FactTable,
+    Side,
+)
 from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS
 from det_jupyter.view.model.trial_state import Chart
 
@@ -59,7 +65,7 @@ def build_comparison(
     words = [side["status_word"].lower() for side in sides]
     states = Fact(name="state", values=words, best=[])
     tables = [
-        Table(title="Results", facts=[states, *result_facts(compared, now)], empty=""),
+        FactTable(title="Results", facts=[states, *result_facts(compared, now)], empty=""),
         _table("Hyperparameters", hyperparameters(compared), "All hyperparameters are equal."),
     ]
     if not of_trials:
@@ -146,7 +152,7 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
         for one in compared
         if one.trial is not None and one.trial.id in (known := steps_per_epoch(one.experiment))
     }
-    pace = Pace(curves, epochs)
+    timelines = Timelines(curves, epochs)
     charts = by_title(curves, names_by_group(curves), compared[0].experiment.metric)
     by_id = {side["id"]: side for side in sides}
     titles = list(charts)
@@ -159,7 +165,7 @@ def _charts(compared: Sequence[Compared], sides: Sequence[Side]) -> tuple[list[C
                     label=by_id[curve.trial_id]["label"],
                     look=by_id[curve.trial_id]["look"],
                     limit=MAX_POINTS // len(compared),
-                    pace=pace,
+                    timelines=timelines,
                 )
                 for curve in charts[title]
             ],
@@ -206,12 +212,12 @@ def _active_note(sides: Sequence[Side], now: float) -> list[str]:
     return [f"As of {clock(now)}: {named} {verb} not ended."]
 
 
-def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> Table:
+def _table(title: str, rows: Mapping[str, Sequence[Any]], empty: str) -> FactTable:
     facts = [
         Fact(name=name, values=[value_text(value) for value in values], best=[])
         for name, values in rows.items()
     ]
-    return Table(title=title, facts=facts, empty=empty)
+    return FactTable(title=title, facts=facts, empty=empty)
 
 
 def code_differences(compared: Sequence[Compared]) -> list[CodeDifference]:

@@ -32,8 +32,8 @@ from det_jupyter.view.making.search_view import build_search, is_search, search_
 from det_jupyter.view.making.trial_view import build_changes, build_trial
 from det_jupyter.view.making.waits import build_cluster, disk_sentences, wait_of_search
 from det_jupyter.view.model.status_looks import ENDED, VERBS, Action, Verb
-from det_jupyter.view.model.trial_state import Checkpoints, Hang, Trial
-from det_jupyter.view.model.view_state import Captured, ViewState
+from det_jupyter.view.model.trial_state import Checkpoints, HungTrial, TrialDetails
+from det_jupyter.view.model.view_state import CaptureRow, ViewState
 
 MAX_CAPTURED = 100
 MAX_NOTICES = 10  # most notices, and most alarms, of all trials
@@ -70,7 +70,7 @@ def build_view_state(
     per_epoch = steps_per_epoch(experiment)
     epoch = next(iter(per_epoch.values())) if len({*per_epoch.values()}) == 1 else None
 
-    def view_of(trial: TrialView) -> Trial:
+    def view_of(trial: TrialView) -> TrialDetails:
         return build_trial(trial, experiment, cluster, reasons, now)
 
     search = None
@@ -112,7 +112,7 @@ def build_view_state(
         ),
         checkpoints=_checkpoints(experiment, checkpoints),
         captured=[
-            Captured(name=each.name, cell=each.cell, type=each.type, size_bytes=each.size_bytes)
+            CaptureRow(name=each.name, cell=each.cell, type=each.type, size_bytes=each.size_bytes)
             for each in captured[:MAX_CAPTURED]
         ],
         num_captured=len(captured),
@@ -124,7 +124,7 @@ def build_view_state(
         ],
         lacks_callback=bool(plain) and bool(experiment.capsule.payload),
         hangs=[
-            Hang(trial_id=trial.id, since=trial.hang.since, sentence=trial.hang.sentence())
+            HungTrial(trial_id=trial.id, since=trial.hang.since, sentence=trial.hang.sentence())
             for trial in experiment.trials
             if trial.hang is not None
         ],

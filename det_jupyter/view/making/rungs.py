@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from det_jupyter.contract.messages import BracketView, RungView, TrialView
 from det_jupyter.contract.values.text import length
-from det_jupyter.view.model.search_state import Bracket, Row, Rung
+from det_jupyter.view.model.search_state import BracketState, RungState, TrialRow
 from det_jupyter.view.model.status_looks import ENDED, Mark, Status
 
 _GAP = 0.2  # between brackets, in columns
@@ -55,7 +55,7 @@ def trial_marks(num_reached: int, aim: int, num_rungs: int, status: Status) -> l
     return marks
 
 
-def trial_dots(row: Row) -> Iterator[tuple[int, Mark, float | None]]:
+def trial_dots(row: TrialRow) -> Iterator[tuple[int, Mark, float | None]]:
     """Yield rung, mark and metric of each of a trial's marks.
 
     The metric beyond the rungs it has reached is the latest one.
@@ -72,7 +72,7 @@ def across(trial_id: int) -> float:
     return 0.12 + 0.76 * (trial_id * _GOLDEN % 1)
 
 
-def place_rungs(brackets: Sequence[BracketView]) -> tuple[list[Bracket], float]:
+def place_rungs(brackets: Sequence[BracketView]) -> tuple[list[BracketState], float]:
     """Return the brackets side by side, with gaps between them, and the width of a column."""
     num_rungs = sum(len(bracket.rungs) for bracket in brackets)
     width = 1 / max(1, num_rungs + _GAP * (len(brackets) - 1))
@@ -80,13 +80,13 @@ def place_rungs(brackets: Sequence[BracketView]) -> tuple[list[Bracket], float]:
     for bracket in brackets:
         rungs = [_rung(rung, left + i * width) for i, rung in enumerate(bracket.rungs)]
         num_created, max_trials = bracket.num_created, bracket.max_trials
-        placed.append(Bracket(rungs=rungs, num_created=num_created, max_trials=max_trials))
+        placed.append(BracketState(rungs=rungs, num_created=num_created, max_trials=max_trials))
         left += (len(rungs) + _GAP) * width
     return placed, round(width, 4)
 
 
-def _rung(rung: RungView, left: float) -> Rung:
-    return Rung(
+def _rung(rung: RungView, left: float) -> RungState:
+    return RungState(
         label=length(rung.length),
         short_label=f"{next(iter(rung.length.values()), 0):g}",
         left=round(left, 4),

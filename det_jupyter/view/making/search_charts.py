@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from det_jupyter.contract.messages import Curve
 from det_jupyter.view.making.charts import (
     NO_EPOCHS,
-    Pace,
+    Timelines,
     has_metric,
     in_order,
     names_by_group,
@@ -21,8 +21,8 @@ from det_jupyter.view.making.charts import (
     without_averages,
 )
 from det_jupyter.view.making.search_view import ranked
-from det_jupyter.view.model.search_state import Search
-from det_jupyter.view.model.trial_state import Chart, Series
+from det_jupyter.view.model.search_state import SearchState
+from det_jupyter.view.model.trial_state import Chart, ChartSeries
 
 MAX_CHARTS = 4
 NUM_BEST = 4  # number of trials whose curves have a colour of their own
@@ -33,7 +33,7 @@ MAX_FAINT_POINTS = 24
 
 def compare_trials(
     curves: Sequence[Curve],
-    search: Search,
+    search: SearchState,
     chosen_id: int | None,
     steps_per_epoch: Mapping[int, float] = NO_EPOCHS,
 ) -> tuple[list[Chart], list[str]]:
@@ -45,11 +45,11 @@ def compare_trials(
     names = names_by_group([curve for curve in curves if curve.steps])
     drawn = without_averages([c for c in curves if c.trial_id in looks | faint])
     charts = by_title(drawn, names, search["metric"])
-    titles, pace = list(charts), Pace(drawn, steps_per_epoch)
+    titles, timelines = list(charts), Timelines(drawn, steps_per_epoch)
     return [
         Chart(
             title=title,
-            series=_series(charts[title], looks, pace),
+            series=_series(charts[title], looks, timelines),
             hidden=len(search["rows"]) - len(charts[title]),
         )
         for title in titles[:MAX_CHARTS]
@@ -68,7 +68,9 @@ def by_title(
     return {title: charts[title] for title in titles}
 
 
-def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int], dict[int, None]]:
+def choose_trials(
+    search: SearchState, chosen_id: int | None
+) -> tuple[dict[int, int], dict[int, None]]:
     """Return the looks of trials with a colour, and the ids of the faint ones.
 
     A trial's look is derived from its id, so it seldom changes when other trials become better.
@@ -87,12 +89,16 @@ def choose_trials(search: Search, chosen_id: int | None) -> tuple[dict[int, int]
     return looks, dict.fromkeys(others[:NUM_FAINT])
 
 
-def _series(curves: Sequence[Curve], looks: dict[int, int], pace: Pace) -> list[Series]:
+def _series(
+    curves: Sequence[Curve], looks: dict[int, int], timelines: Timelines
+) -> list[ChartSeries]:
     """Return the curves, the faint ones first, so that they are drawn behind the others."""
-    faint = [_faint(curve, pace) for curve in curves if curve.trial_id not in looks]
+    faint = [_faint(curve, timelines) for curve in curves if curve.trial_id not in looks]
     clear = [curve for curve in curves if curve.trial_id in looks]
     return faint + [
-        series_of(c, label=_label(c), look=looks[c.trial_id], limit=MAX_POINTS, pace=pace)
+        series_of(
+            c, label=_label(c), look=looks[c.trial_id], limit=MAX_POINTS, timelines=timelines
+        )
         for c in sorted(clear, key=lambda curve: looks[curve.trial_id])
     ]
 
@@ -101,18 +107,18 @@ def _label(curve: Curve) -> str:
     return f"trial {curve.trial_id}"
 
 
-def _faint(curve: Curve, pace: Pace) -> Series:
+def _faint(curve: Curve, timelines: Timelines) -> ChartSeries:
     """Return a faint curve: means of neighbouring points, as extremes would hide curves."""
     stride = -(-len(curve.steps) // MAX_FAINT_POINTS)
     places = range(0, len(curve.steps), stride)
     ends = [min(i + stride, len(curve.steps)) - 1 for i in places]
-    series = series_of(curve, label=_label(curve), look=0, limit=MAX_POINTS, pace=pace)
-    return Series(
+    series = series_of(curve, label=_label(curve), look=0, limit=MAX_POINTS, timelines=timelines)
+    return ChartSeries(
         **{
             **series,
             "is_faint": True,
             "steps": [curve.steps[end] for end in ends],
-            "seconds": pace.seconds(curve, ends),
+            "seconds": timelines.seconds(curve, ends),
             "values": [rounded(_mean(curve.values[i : i + stride])) for i in places],
         }
     )

@@ -37,17 +37,17 @@ from det_jupyter.view.making.rungs import aim_of, place_rungs, trial_dots, trial
 from det_jupyter.view.making.space import place_trials
 from det_jupyter.view.model.search_state import (
     Chosen,
-    Counts,
+    HparamShare,
     Importance,
     Improvement,
     Remark,
-    Row,
-    Search,
-    Share,
+    SearchState,
+    TrialCounts,
+    TrialRow,
 )
 from det_jupyter.view.model.slots_and_queue import Wait
 from det_jupyter.view.model.status_looks import Status
-from det_jupyter.view.model.trial_state import Trial
+from det_jupyter.view.model.trial_state import TrialDetails
 
 MAX_REMARKS = 4
 MAX_NAMED = 5  # most trials that a remark names
@@ -68,11 +68,11 @@ def is_search(experiment: ExperimentView) -> bool:
 def build_search(
     experiment: ExperimentView,
     curves: Sequence[Curve],
-    chosen: Trial | None,
+    chosen: TrialDetails | None,
     wait: Wait | None,
     steps_per_epoch: Mapping[int, float],
     importance: ImportanceView | None = None,
-) -> Search:
+) -> SearchState:
     """Return the view of a search.
 
     Args:
@@ -94,7 +94,7 @@ def build_search(
     improvements = _improvements(experiment, curves)
     brackets, rung_width = place_rungs(search.brackets)
     at_rungs = (value for row in rows for _, _, value in trial_dots(row))
-    return Search(
+    return SearchState(
         searcher=experiment.searcher_name or search.name,
         metric=metric,
         smaller_is_better=direction is Direction.MINIMIZE,
@@ -125,13 +125,16 @@ def _importance(found: ImportanceView) -> Importance:
     compared = f"Best quarter against all {found.num_trials} ended trials, by {found.metric}."
     return Importance(
         num_ended=found.num_ended,
-        shares=[Share(name=name, share=round(s, 4)) for name, s in found.shares.items()],
+        shares=[HparamShare(name=name, share=round(s, 4)) for name, s in found.shares.items()],
         sentence=found.sentence or compared,
     )
 
 
 def _chosen(
-    trial: Trial | None, curves: Sequence[Curve], metric: str, steps_per_epoch: Mapping[int, float]
+    trial: TrialDetails | None,
+    curves: Sequence[Curve],
+    metric: str,
+    steps_per_epoch: Mapping[int, float],
 ) -> Chosen | None:
     if trial is None:
         return None
@@ -145,13 +148,13 @@ def _chosen(
     )
 
 
-def ranked(search: Search) -> list[Row]:
+def ranked(search: SearchState) -> list[TrialRow]:
     """Return the trials by the searcher metric: the best first, those without a metric last."""
     direction = Direction.of(smaller_is_better=search["smaller_is_better"])
     return sorted(search["rows"], key=lambda row: (direction.loss(row["best"]), row["id"]))
 
 
-def search_summary(search: Search) -> list[str]:
+def search_summary(search: SearchState) -> list[str]:
     """Return a few words each on the number of trials in each state, and on the best trial."""
     counts = search["counts"]
     parts = [f"{counts['done']} of {count(search['max_trials'], 'trial')} done"]
@@ -169,13 +172,13 @@ def _row(
     metrics: Sequence[str],
     brackets: Sequence[BracketView],
     experiment_state: State,
-) -> Row:
+) -> TrialRow:
     status = trial_status(trial, experiment_state)
     is_placed = trial.bracket is not None and trial.bracket < len(brackets)
     rungs = brackets[trial.bracket or 0].rungs if is_placed else []
     aim = aim_of(trial, rungs, status)
     allocation = trial.allocation
-    return Row(
+    return TrialRow(
         id=trial.id,
         status=status,
         status_word=status_word(trial, status),
@@ -192,8 +195,8 @@ def _row(
     )
 
 
-def _counts(rows: Sequence[Row]) -> Counts:
-    counts = Counts(done=0, running=0, resting=0, waiting=0, failed=0, canceled=0)
+def _counts(rows: Sequence[TrialRow]) -> TrialCounts:
+    counts = TrialCounts(done=0, running=0, resting=0, waiting=0, failed=0, canceled=0)
     for row in rows:
         name = _COUNTED.get(row["status"], row["status"])
         counts[name if name in counts else "waiting"] += 1  # type: ignore[literal-required]
@@ -226,7 +229,7 @@ def _records(curve: Curve, direction: Direction) -> Iterator[tuple[float, float]
             yield at, value
 
 
-def find_remarks(experiment: ExperimentView, rows: Sequence[Row]) -> list[Remark]:
+def find_remarks(experiment: ExperimentView, rows: Sequence[TrialRow]) -> list[Remark]:
     """Return remarks on failed, preempted and metric-less trials, in this order.
 
     Trials with the same sentence share a remark.
@@ -261,7 +264,7 @@ def _remark(sentence: str, trial_ids: list[int], *, is_failure: bool) -> Remark:
     return Remark(trial_ids=named, is_failure=is_failure, text=f"{who} {sentence}")
 
 
-def _rungs_without_metric(row: Row, brackets: Sequence[BracketView]) -> Iterator[str]:
+def _rungs_without_metric(row: TrialRow, brackets: Sequence[BracketView]) -> Iterator[str]:
     if row["bracket"] is None:
         if row["status"] == "completed" and row["best"] is None:
             yield ""

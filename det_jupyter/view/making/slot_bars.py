@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.values.text import count, experiment_title, short_time, shortened, size
 from det_jupyter.view.making.experiment_facts import slot_label
-from det_jupyter.view.model.slots_and_queue import AgentSlots, PoolSlots, Slot
+from det_jupyter.view.model.slots_and_queue import AgentBar, PoolSlots, Slot
 
 MAX_AGENTS = 16
 MAX_BARS = 128
@@ -92,15 +92,13 @@ def _rules(pool: PoolStatus) -> str:
     return ", ".join(parts)
 
 
-def build_agent(
-    agent: AgentStatus, own_id: int, now: float, most: int | None = None
-) -> AgentSlots:
+def build_agent(agent: AgentStatus, own_id: int, now: float, most: int | None = None) -> AgentBar:
     """Return an agent with at most `most` slots; those of experiment `own_id` are marked."""
     own_first = sorted(agent.slots, key=lambda slot: slot.experiment_id != own_id)
     ids = {slot.slot.id for slot in own_first[:most]}
     folded = [] if most is None else own_first[most:]
     rest = agent.model_copy(update={"slots": folded})
-    return AgentSlots(
+    return AgentBar(
         id=agent.id,
         hostname=shortened(agent.hostname),
         pool=shortened(agent.pool),

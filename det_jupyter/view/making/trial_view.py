@@ -14,8 +14,8 @@ from det_jupyter.contract.messages import (
     Reason,
     TraceView,
     TrialView,
+    Verdict,
 )
-from det_jupyter.contract.messages import Verdict as FoundVerdict
 from det_jupyter.contract.schema.key_paths import look_up
 from det_jupyter.contract.values.text import experiment_title
 from det_jupyter.view.making.charts import rounded
@@ -30,12 +30,18 @@ from det_jupyter.view.making.experiment_facts import (
 )
 from det_jupyter.view.making.waits import name_in, wait_of
 from det_jupyter.view.model.status_looks import Status
-from det_jupyter.view.model.trial_state import Change, Failure, Rank, Trace, Trial
+from det_jupyter.view.model.trial_state import (
+    ChangeLine,
+    Failure,
+    RankStatus,
+    TraceLine,
+    TrialDetails,
+)
 from det_jupyter.view.model.verdict_state import (
     VERDICT_WORDS,
-    Cause,
+    CauseLine,
     TimeShare,
-    Verdict,
+    VerdictState,
     verdict_tone,
 )
 
@@ -50,11 +56,11 @@ def build_trial(
     cluster: ClusterView | None,
     reasons: Mapping[int, Reason],
     now: float,
-) -> Trial:
+) -> TrialDetails:
     allocation = trial.allocation
     status = trial_status(trial, experiment.state)
     ranks = [] if allocation is None else allocation.ranks
-    return Trial(
+    return TrialDetails(
         id=trial.id,
         status=status,
         status_word=status_word(trial, status),
@@ -85,9 +91,9 @@ def _num_steps(trial: TrialView, experiment: ExperimentView) -> int | None:
     return batches if isinstance(batches, int) else None
 
 
-def build_changes(trial: TrialView) -> list[Change]:
+def build_changes(trial: TrialView) -> list[ChangeLine]:
     return [
-        Change(
+        ChangeLine(
             id=change.id,
             trial_id=trial.id,
             steps_completed=change.steps_completed,
@@ -98,7 +104,7 @@ def build_changes(trial: TrialView) -> list[Change]:
     ]
 
 
-def _verdict(trial: TrialView, status: Status) -> Verdict | None:
+def _verdict(trial: TrialView, status: Status) -> VerdictState | None:
     """Return the verdict to show; None if there is none.
 
     None also for the verdict "unknown" of a failed trial, and "healthy" of a trial whose loss is
@@ -112,14 +118,14 @@ def _verdict(trial: TrialView, status: Status) -> Verdict | None:
     return build_verdict(found)
 
 
-def build_verdict(found: FoundVerdict) -> Verdict:
-    return Verdict(
+def build_verdict(found: Verdict) -> VerdictState:
+    return VerdictState(
         kind=found.kind,
         word=VERDICT_WORDS[found.kind],
         tone=verdict_tone(found.kind),
         sentence=found.sentence,
         causes=[
-            Cause(
+            CauseLine(
                 kind=cause.kind,
                 word=VERDICT_WORDS[cause.kind],
                 share=cause.share,
@@ -140,10 +146,10 @@ def build_verdict(found: FoundVerdict) -> Verdict:
     )
 
 
-def _trace(trace: TraceView, trial_id: int) -> Trace:
+def _trace(trace: TraceView, trial_id: int) -> TraceLine:
     last = trace.first + trace.steps
     text = trace.error or f"batches {trace.first} to {last - 1}"
-    return Trace(
+    return TraceLine(
         trial_id=trial_id,
         rank=trace.rank,
         path=trace.path,
@@ -174,12 +180,12 @@ def _flat(hparams: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{name}", float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def build_rank(trial: TrialView, rank: RankView, trial_status: Status) -> Rank:
+def build_rank(trial: TrialView, rank: RankView, trial_status: Status) -> RankStatus:
     """Return a rank's part of the view; a rank without a device has not started yet."""
     is_up = bool(rank.device) or trial_status != "running"
     hang = trial.hang
     hanging = [] if hang is None else hang.culprits or hang.ranks
-    return Rank(
+    return RankStatus(
         rank=rank.rank,
         pid=rank.pid,
         slot=slot_label(rank.slot),

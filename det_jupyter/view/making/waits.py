@@ -31,7 +31,7 @@ from det_jupyter.contract.values.text import (
 )
 from det_jupyter.view.making.experiment_facts import trial_status
 from det_jupyter.view.making.slot_bars import build_pools, counts_line
-from det_jupyter.view.model.slots_and_queue import Cluster, QueueRow, Remedy, Wait
+from det_jupyter.view.model.slots_and_queue import QueueRow, RemedyButton, SlotsAndQueue, Wait
 
 MAX_FRONT = 8  # rows of each pool's queue
 MAX_ROWS = 24  # rows for the fronts of all pools' queues
@@ -51,9 +51,9 @@ _BUTTONS: dict[wire.RemedyVerb, str] = {
 }
 
 
-def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) -> Cluster:
+def build_cluster(cluster: ClusterView, experiment: ExperimentView, now: float) -> SlotsAndQueue:
     """Return the slots and the queue for a view of `experiment`, whose trials are marked."""
-    return Cluster(
+    return SlotsAndQueue(
         summary=summary(cluster),
         is_waiting=any(_is_queued(trial, experiment) for trial in experiment.trials),
         pools=build_pools(cluster.pools, experiment.id, now),
@@ -180,16 +180,16 @@ def _wait(reason: Reason, experiment_id: int, now: float) -> Wait:
     )
 
 
-def build_remedies(remedies: Iterable[wire.Remedy]) -> list[Remedy]:
+def build_remedies(remedies: Iterable[wire.Remedy]) -> list[RemedyButton]:
     """Return the first of the changes that would start a trial, or end its ranks."""
     return [_remedy(remedy) for remedy in [*remedies][:MAX_REMEDIES]]
 
 
-def _remedy(remedy: wire.Remedy) -> Remedy:
+def _remedy(remedy: wire.Remedy) -> RemedyButton:
     command = "\n".join(command_lines(remedy, NOTEBOOK))
     if len(command) > MAX_SENTENCE:  # a shortened command would not be valid
         command = ""
-    return Remedy(
+    return RemedyButton(
         id=remedy.id,
         sentence=shortened(remedy.text, MAX_SENTENCE),
         command=command,

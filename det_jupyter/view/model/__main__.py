@@ -165,7 +165,7 @@ def _classes_in(hint: Any) -> Iterator[type]:
 
 
 def interface(cls: type, names: Iterable[str] | None = None) -> str:
-    """Return a class as an interface (`Row` becomes `IRow`), with all fields or only `names`."""
+    """Return a class as an interface (`Slot` becomes `ISlot`), with all fields or only `names`."""
     hints = _hints(cls)
     names = hints if names is None else names
     fields = [f"  {name}: {_type(hints[name])};\n" for name in names]

@@ -31,7 +31,7 @@ class Fact(TypedDict):
     best: list[int]
 
 
-class Table(TypedDict):
+class FactTable(TypedDict):
     """Rows under a title; the text `empty` is shown if there are no rows."""
 
     title: str
@@ -57,6 +57,6 @@ class ComparisonState(TypedDict):
     charts: list[Chart]
     more_metrics: list[str]
     no_metrics: str
-    tables: list[Table]
+    tables: list[FactTable]
     code: list[CodeDifference]
     no_code: str

@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 
 from det_jupyter.view.model.slots_and_queue import Wait
 from det_jupyter.view.model.status_looks import Mark
-from det_jupyter.view.model.trial_state import Chart, Trial, TrialResult
+from det_jupyter.view.model.trial_state import Chart, TrialDetails, TrialResult
 
 
 class Axis(TypedDict):
@@ -27,7 +27,7 @@ class Axis(TypedDict):
     tick_labels: list[str]
 
 
-class Row(TrialResult):
+class TrialRow(TrialResult):
     """One trial of a search: a row of the table, a line and dots in the pictures.
 
     Args:
@@ -48,7 +48,7 @@ class Row(TrialResult):
     metrics: list[float | None]
 
 
-class Rung(TypedDict):
+class RungState(TypedDict):
     """An amount of training at which trials are compared: `4 epochs`.
 
     `left` is the left end of its column, as a share of the picture's width.
@@ -61,10 +61,10 @@ class Rung(TypedDict):
     num_promoted: int
 
 
-class Bracket(TypedDict):
+class BracketState(TypedDict):
     """One bracket of a search; the lowest rung comes first."""
 
-    rungs: list[Rung]
+    rungs: list[RungState]
     num_created: int
     max_trials: int
 
@@ -85,7 +85,7 @@ class Remark(TypedDict):
     text: str
 
 
-class Counts(TypedDict):
+class TrialCounts(TypedDict):
     """The number of trials in each state; every trial is counted once."""
 
     done: int
@@ -99,13 +99,13 @@ class Counts(TypedDict):
 class Chosen(TypedDict):
     """The details of the trial that the user has chosen."""
 
-    trial: Trial
+    trial: TrialDetails
     charts: list[Chart]
     more_metrics: list[str]
     no_metrics: str
 
 
-class Share(TypedDict):
+class HparamShare(TypedDict):
     """The share of a hyperparameter in the sum of all importances, from 0 to 1."""
 
     name: str
@@ -120,11 +120,11 @@ class Importance(TypedDict):
     """
 
     num_ended: int
-    shares: list[Share]
+    shares: list[HparamShare]
     sentence: str
 
 
-class Search(TypedDict):
+class SearchState(TypedDict):
     """An experiment with many trials.
 
     `axes` has an axis for each hyperparameter that varies. The searcher metric has an axis for
@@ -142,15 +142,15 @@ class Search(TypedDict):
     smaller_is_better: bool
     max_trials: int
     divisor: float | None
-    counts: Counts
+    counts: TrialCounts
     axes: list[Axis]
     best_axis: Axis
     rung_axis: Axis
     progress_axis: Axis
     metrics: list[Axis]
-    brackets: list[Bracket]
+    brackets: list[BracketState]
     rung_width: float
-    rows: list[Row]
+    rows: list[TrialRow]
     importance: Importance | None
     improvements: list[Improvement]
     wait: Wait | None

@@ -6,9 +6,9 @@ from typing import TypedDict
 
 from det_jupyter.contract.messages import ListedExperiment
 from det_jupyter.contract.messages.status import AlarmKind
-from det_jupyter.view.model.slots_and_queue import AgentSlots, Remedy
+from det_jupyter.view.model.slots_and_queue import AgentBar, RemedyButton
 from det_jupyter.view.model.status_looks import Action
-from det_jupyter.view.model.trial_state import Rank, TrialStatus
+from det_jupyter.view.model.trial_state import RankStatus, TrialStatus
 
 
 class ExperimentLine(ListedExperiment):
@@ -27,7 +27,7 @@ class ExperimentLine(ListedExperiment):
     status_word: str
     queue_place: int | None
     wait: str
-    remedies: list[Remedy]
+    remedies: list[RemedyButton]
     actions: list[Action]
 
 
@@ -52,7 +52,7 @@ class ClusterState(TypedDict):
     number of agents that have left and are not listed; "" if there are none.
     """
 
-    agents: list[AgentSlots]
+    agents: list[AgentBar]
     more_lost: str
     disks: list[DiskLine]
     summary: str
@@ -91,7 +91,7 @@ class Usage(TypedDict):
     agents: dict[str, AgentUsage]
 
 
-class RankLine(Rank):
+class RankLine(RankStatus):
     """A running rank; `has_kernel` if a console can be opened on it."""
 
     agent_id: str

@@ -36,7 +36,7 @@ class Slot(TypedDict):
     rank: int | None
 
 
-class AgentSlots(TypedDict):
+class AgentBar(TypedDict):
     """An agent and its slots.
 
     Args:
@@ -65,11 +65,11 @@ class PoolSlots(TypedDict):
     name: str
     rules: str
     counts: str
-    agents: list[AgentSlots]
+    agents: list[AgentBar]
     more: str
 
 
-class Remedy(TypedDict):
+class RemedyButton(TypedDict):
     """A change that would start a waiting trial.
 
     Args:
@@ -96,7 +96,7 @@ class Wait(TypedDict):
     key: str
     sentence: str
     expected: str
-    remedies: list[Remedy]
+    remedies: list[RemedyButton]
 
 
 class QueueRow(TypedDict):
@@ -112,7 +112,7 @@ class QueueRow(TypedDict):
     sentence: str
 
 
-class Cluster(TypedDict):
+class SlotsAndQueue(TypedDict):
     """Slots and queue.
 
     Args:

@@ -6,10 +6,10 @@ from typing import Literal, TypedDict
 
 from det_jupyter.view.model.slots_and_queue import Wait
 from det_jupyter.view.model.status_looks import Status
-from det_jupyter.view.model.verdict_state import Verdict
+from det_jupyter.view.model.verdict_state import VerdictState
 
 
-class Series(TypedDict):
+class ChartSeries(TypedDict):
     """One curve: parallel lists; a value that is not a finite number is None.
 
     Curves with the same `look` have the same colour in all charts. There are four colours; curves
@@ -38,11 +38,11 @@ class Chart(TypedDict):
     """The curves of one metric. `hidden` is the number of curves that are left out."""
 
     title: str
-    series: list[Series]
+    series: list[ChartSeries]
     hidden: int
 
 
-class Rank(TypedDict):
+class RankStatus(TypedDict):
     """One rank of a trial that holds slots; `hangs` if others wait for it and it is stuck."""
 
     rank: int
@@ -53,7 +53,7 @@ class Rank(TypedDict):
     hangs: bool
 
 
-class Hang(TypedDict):
+class HungTrial(TypedDict):
     """A trial without progress: since when, which ranks do not move, and where they are."""
 
     trial_id: int
@@ -72,7 +72,7 @@ class Failure(TypedDict):
     again: bool
 
 
-class Change(TypedDict):
+class ChangeLine(TypedDict):
     """A change of a running trial: `lr 0.1 → 0.05`.
 
     `steps_completed` is None until the change takes effect; `error` is why it was refused.
@@ -85,7 +85,7 @@ class Change(TypedDict):
     error: str
 
 
-class Trace(TypedDict):
+class TraceLine(TypedDict):
     """A trace of one rank by torch.profiler. `text` describes it, or says why there is none."""
 
     trial_id: int
@@ -111,7 +111,7 @@ class TrialResult(TrialStatus):
     latest: float | None
 
 
-class Trial(TrialResult):
+class TrialDetails(TrialResult):
     """One trial; `first_step_s` is the time from its start to the first step.
 
     `num_steps` is the number of batches of its whole training, None if it is not known yet.
@@ -129,10 +129,10 @@ class Trial(TrialResult):
     backend: str
     launch_note: str
     first_step_s: float | None
-    ranks: list[Rank]
+    ranks: list[RankStatus]
     failure: Failure | None
-    verdict: Verdict | None
-    traces: list[Trace]
+    verdict: VerdictState | None
+    traces: list[TraceLine]
 
 
 class Checkpoints(TypedDict):

@@ -40,7 +40,7 @@ class TimeShare(TypedDict):
     share: float
 
 
-class Cause(TypedDict):
+class CauseLine(TypedDict):
     """One cause of a verdict; `rank` is None if it concerns all ranks."""
 
     kind: VerdictKind
@@ -51,7 +51,7 @@ class Cause(TypedDict):
     advice: list[str]
 
 
-class Verdict(TypedDict):
+class VerdictState(TypedDict):
     """The limit of a trial's speed: a sentence, causes with evidence, and shares of the time.
 
     The verdict is named after the first of `causes`. `shares` are in the order of VERDICT_WORDS,
@@ -63,7 +63,7 @@ class Verdict(TypedDict):
     word: str
     tone: Tone
     sentence: str
-    causes: list[Cause]
+    causes: list[CauseLine]
     shares: list[TimeShare]
     network: str
     at: float

@@ -10,13 +10,19 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from det_jupyter.view.model.search_state import Search
-from det_jupyter.view.model.slots_and_queue import Cluster
+from det_jupyter.view.model.search_state import SearchState
+from det_jupyter.view.model.slots_and_queue import SlotsAndQueue
 from det_jupyter.view.model.status_looks import Action, Status
-from det_jupyter.view.model.trial_state import Change, Chart, Checkpoints, Hang, Trial
+from det_jupyter.view.model.trial_state import (
+    ChangeLine,
+    Chart,
+    Checkpoints,
+    HungTrial,
+    TrialDetails,
+)
 
 
-class Captured(TypedDict):
+class CaptureRow(TypedDict):
     """One name that was captured from the notebook for the ranks."""
 
     name: str
@@ -68,15 +74,15 @@ class ViewState(TypedDict):
     charts: list[Chart]
     more_metrics: list[str]
     no_metrics: str
-    trials: list[Trial]
+    trials: list[TrialDetails]
     num_trials: int
-    search: Search | None
-    cluster: Cluster | None
+    search: SearchState | None
+    cluster: SlotsAndQueue | None
     checkpoints: Checkpoints
-    captured: list[Captured]
+    captured: list[CaptureRow]
     num_captured: int
     notices: list[str]
     lacks_callback: bool
-    hangs: list[Hang]
+    hangs: list[HungTrial]
     alarms: list[str]
-    changes: list[Change]
+    changes: list[ChangeLine]

@@ -1,7 +1,7 @@
 /** The x axis of charts: batches, epochs or time; linear or logarithmic; pure. */
 import { formatDuration, spanText } from '../model/format.js';
 import type { Axis } from '../model/viewsettings.js';
-import type { IChart, ISeries } from '../model/state.js';
+import type { IChart, IChartSeries } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 
 export const AXES: readonly Axis[] = ['step', 'epoch', 'time'];
@@ -26,7 +26,7 @@ export function alongAxis(chart: IChart, axis: Axis, isLog: boolean): IChart {
   return { ...chart, series: chart.series.map(one => moved(one, axis, isLog)) };
 }
 
-function moved(one: ISeries, axis: Axis, isLog: boolean): ISeries {
+function moved(one: IChartSeries, axis: Axis, isLog: boolean): IChartSeries {
   const xs = placesOf(one, axis);
   const kept = xs.flatMap((x, i) => (isLog && x <= 0 ? [] : [i]));
   return {
@@ -36,7 +36,7 @@ function moved(one: ISeries, axis: Axis, isLog: boolean): ISeries {
   };
 }
 
-function placesOf(one: ISeries, axis: Axis): number[] {
+function placesOf(one: IChartSeries, axis: Axis): number[] {
   if (axis === 'time') {
     return one.seconds;
   }

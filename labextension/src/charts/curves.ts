@@ -1,5 +1,5 @@
 /** Aligns, smooths and reads curves; pure. */
-import type { IChart, ISeries } from '../model/state.js';
+import type { IChart, IChartSeries } from '../model/state.js';
 
 /** A series on a common x axis: `undefined` without a point, `null` for a value that is not finite. */
 export type Column = (number | null | undefined)[];
@@ -7,7 +7,7 @@ export type Column = (number | null | undefined)[];
 export type Columns = [number[], ...Column[]];
 
 /** Points of a curve, in units of the x axis. */
-export type IPoints = Pick<ISeries, 'steps' | 'values'>;
+export type IPoints = Pick<IChartSeries, 'steps' | 'values'>;
 
 /** Align curves with points at different steps on a common x axis. */
 export function toColumns(series: readonly IPoints[]): Columns {
@@ -121,7 +121,7 @@ export function lengthOf(curves: readonly Pick<IPoints, 'steps'>[]): number {
 }
 
 /** The index of the last point at or before `step`; -1 if the curve begins later. */
-export function placeAt(one: ISeries, step: number): number {
+export function placeAt(one: IChartSeries, step: number): number {
   let low = 0;
   let high = one.steps.length;
   while (low < high) {

@@ -2,7 +2,7 @@
 import { h, setText } from '../dom/dom.js';
 import { formatNumber } from '../model/format.js';
 import { placeAt } from './curves.js';
-import type { IChart, ISeries } from '../model/state.js';
+import type { IChart, IChartSeries } from '../model/state.js';
 import { isDashed, NUM_COLORS } from '../dom/theme.js';
 import type { ITrans } from '../model/trans.js';
 
@@ -72,11 +72,11 @@ export class Legend {
       .join(', ');
   }
 
-  private _series: ISeries[] = [];
+  private _series: IChartSeries[] = [];
   private _values: HTMLElement[] = [];
   private _shape = '';
 }
 
-function valueAt(one: ISeries, place: number): string {
+function valueAt(one: IChartSeries, place: number): string {
   return place < 0 ? '–' : formatNumber(one.values[place] ?? null);
 }

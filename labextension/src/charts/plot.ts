@@ -12,7 +12,7 @@ import {
   type Range
 } from './uplotparts.js';
 import type { Axis } from '../model/viewsettings.js';
-import type { IChart, ISeries } from '../model/state.js';
+import type { IChart, IChartSeries } from '../model/state.js';
 import { colorOf, isDashed, type ITheme } from '../dom/theme.js';
 
 /** The properties that all charts of a view share. */
@@ -133,11 +133,11 @@ function faintSeries(source: IPlotSource): uPlot.Series {
   };
 }
 
-function isSmoothed(one: ISeries, chart: IChart, frame: IChartFrame): boolean {
+function isSmoothed(one: IChartSeries, chart: IChart, frame: IChartFrame): boolean {
   return frame.smooth && !one.is_faint && one.kind === 'line' && smoothingSpan(chart) > 0;
 }
 
-function hasAllDots(one: ISeries): boolean {
+function hasAllDots(one: IChartSeries): boolean {
   return one.kind === 'points' && one.steps.length <= MAX_DOTS;
 }
 

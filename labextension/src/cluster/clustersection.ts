@@ -1,5 +1,5 @@
 /** Slots and queue, folded to one line unless a trial of the experiment waits or the user opens it. */
-import type { ICluster, IQueueRow } from '../model/state.js';
+import type { ISlotsAndQueue, IQueueRow } from '../model/state.js';
 import { h, setHidden, setText, rebuilder } from '../dom/dom.js';
 import { SlotBars } from './slotbars.js';
 import type { ITrans } from '../model/trans.js';
@@ -25,7 +25,7 @@ export class ClusterSection {
     this.node.addEventListener('toggle', () => this._draw());
   }
 
-  update(cluster: ICluster | null): void {
+  update(cluster: ISlotsAndQueue | null): void {
     this._cluster = cluster;
     setHidden(this.node, cluster === null);
     setText(this._line, cluster?.summary ?? '');
@@ -49,7 +49,7 @@ export class ClusterSection {
   private readonly _bars: SlotBars;
   private readonly _queue: Queue;
   private readonly _line = h('span');
-  private _cluster: ICluster | null = null;
+  private _cluster: ISlotsAndQueue | null = null;
   private _choice: boolean | null = null;
   private _wasWaiting = false;
 }
@@ -67,7 +67,7 @@ export class Queue {
     this.node.setAttribute('aria-label', _trans.__('Queue'));
   }
 
-  update(cluster: ICluster): void {
+  update(cluster: ISlotsAndQueue): void {
     this._draw({
       rows: cluster.queue,
       total: cluster.num_waiting,

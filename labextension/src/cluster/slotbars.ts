@@ -1,5 +1,5 @@
 /** A bar for each slot, by agent: its occupant as shape, pattern and text. */
-import type { IAgentSlots, IPoolSlots, ISlot, SlotState } from '../model/state.js';
+import type { IAgentBar, IPoolSlots, ISlot, SlotState } from '../model/state.js';
 import { focusedIn, h, rebuilder, setAttribute, setHidden } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import type { ITrans } from '../model/trans.js';
@@ -49,7 +49,7 @@ export class SlotBars {
     );
   }
 
-  private _agent(agent: IAgentSlots, key: string): HTMLElement {
+  private _agent(agent: IAgentBar, key: string): HTMLElement {
     const bars = agent.slots.map(slot => h('li', {}, this._bar(slot, agent, key)));
     return h(
       'div.det-agent',
@@ -67,7 +67,7 @@ export class SlotBars {
     );
   }
 
-  private _bar(slot: ISlot, agent: IAgentSlots, key: string): HTMLElement {
+  private _bar(slot: ISlot, agent: IAgentBar, key: string): HTMLElement {
     const words: Partial<Record<SlotState, string>> = {
       leaving: this._trans.__('leaving'),
       occupied: this._trans.__('occupied'),

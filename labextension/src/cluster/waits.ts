@@ -1,5 +1,5 @@
 /** Why a trial waits, when it is expected to start, and the remedies. */
-import type { IRemedy, IWait } from '../model/state.js';
+import type { IRemedyButton, IWait } from '../model/state.js';
 import {
   h,
   rebuilder,
@@ -44,7 +44,7 @@ export class WaitNote {
     this._drawRemedies(wait?.remedies ?? []);
   }
 
-  private _remedy({ id, sentence, command, button }: IRemedy): HTMLElement {
+  private _remedy({ id, sentence, command, button }: IRemedyButton): HTMLElement {
     if (!command) {
       return h('li', {}, sentence);
     }
@@ -92,7 +92,7 @@ export class WaitNote {
   private readonly _expected = h('p.det-quiet');
   private readonly _remedies = h('ul.det-remedies');
   private readonly _told = h('p.det-quiet', { role: 'status' });
-  private readonly _drawRemedies = rebuilder(this._remedies, (remedies: IRemedy[]) =>
+  private readonly _drawRemedies = rebuilder(this._remedies, (remedies: IRemedyButton[]) =>
     remedies.map(remedy => this._remedy(remedy))
   );
   private _timer: ReturnType<typeof setTimeout> | undefined;

@@ -1,12 +1,12 @@
 /** The bottom of the view: checkpoints, and names captured from the notebook. */
 import { dataTable, h, rebuilder, setHidden } from '../dom/dom.js';
 import { formatNumber, formatSize } from '../model/format.js';
-import type { ICaptured, ICheckpoints, IViewState } from '../model/state.js';
+import type { ICaptureRow, ICheckpoints, IViewState } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 import type { CallbackButton } from './callback.js';
 
 interface ICapturedData {
-  captured: ICaptured[];
+  captured: ICaptureRow[];
   total: number;
 }
 

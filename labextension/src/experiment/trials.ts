@@ -4,12 +4,12 @@ import { isEnded } from '../model/clock.js';
 import { formatPercent } from '../model/format.js';
 import { icon } from '../dom/icons.js';
 import type { IRequestContext } from '../dom/notice.js';
-import type { IFailure, IRank, ITrial, IViewState } from '../model/state.js';
+import type { IFailure, IRankStatus, ITrialDetails, IViewState } from '../model/state.js';
 import { WaitNote } from '../cluster/waits.js';
 
 export type ITrialsState = Pick<IViewState, 'trials' | 'num_trials'>;
 
-type Shown = Omit<ITrial, 'wait'>;
+type Shown = Omit<ITrialDetails, 'wait'>;
 
 interface ITrialsData {
   trials: Shown[];
@@ -96,7 +96,7 @@ export class Trials {
     return parts.join(' · ');
   }
 
-  private _rank(rank: IRank, trial: Shown): HTMLElement {
+  private _rank(rank: IRankStatus, trial: Shown): HTMLElement {
     const { trans } = this._requests;
     const failed = trial.failure?.rank === rank.rank && trial.status === 'error';
     const status = failed ? 'error' : rank.status;

@@ -1,6 +1,6 @@
 /** Ranks, sorts and filters the trials of a search; pure. */
 import { formatNumber } from './format.js';
-import type { IRow, ISearch } from './state.js';
+import type { ITrialRow, ISearchState } from './state.js';
 import { axisText } from './scales.js';
 import type { ITrans } from './trans.js';
 
@@ -17,12 +17,12 @@ export interface ISort {
 export type Brushes = ReadonlyMap<number, readonly [number, number]>;
 
 /** Rows sorted by metric, the best first, those without one last. */
-export function rankRows(search: ISearch): IRow[] {
+export function rankRows(search: ISearchState): ITrialRow[] {
   return sortRows(search.rows, { key: 'best', isReversed: false }, search.smaller_is_better);
 }
 
 /** The rank of each trial with a metric, from 0 for the best to 1. */
-export function ranks(search: ISearch): Map<number, number> {
+export function ranks(search: ISearchState): Map<number, number> {
   const ranked = rankRows(search).filter(row => row.best !== null);
   return new Map(ranked.map((row, i) => [row.id, i / Math.max(1, ranked.length - 1)]));
 }
@@ -41,7 +41,11 @@ const STATE_ORDER = [
   'canceled'
 ];
 
-export function sortRows(rows: readonly IRow[], sort: ISort, smallerIsBetter: boolean): IRow[] {
+export function sortRows(
+  rows: readonly ITrialRow[],
+  sort: ISort,
+  smallerIsBetter: boolean
+): ITrialRow[] {
   const isMetric = sort.key === 'best' || sort.key === 'latest';
   const sign = (isMetric && !smallerIsBetter ? -1 : 1) * (sort.isReversed ? -1 : 1);
   const keyed = rows.map(row => ({ row, key: keyOf(row, sort.key) }));
@@ -55,7 +59,7 @@ export function sortRows(rows: readonly IRow[], sort: ISort, smallerIsBetter: bo
   return keyed.map(({ row }) => row);
 }
 
-function keyOf(row: IRow, key: SortKey): number | null {
+function keyOf(row: ITrialRow, key: SortKey): number | null {
   switch (key) {
     case 'trial':
       return row.id;
@@ -77,7 +81,7 @@ function keyOf(row: IRow, key: SortKey): number | null {
 }
 
 /** Whether a trial is within all ranges. */
-export function matches(row: IRow, brushes: Brushes): boolean {
+export function matches(row: ITrialRow, brushes: Brushes): boolean {
   return [...brushes].every(([axis, [low, high]]) => {
     const value = axis < row.values.length ? row.values[axis] : row.best;
     return value !== null && value !== undefined && value >= low && value <= high;
@@ -85,7 +89,7 @@ export function matches(row: IRow, brushes: Brushes): boolean {
 }
 
 /** Describes a trial in one line, for tooltips and screen readers. */
-export function describe(row: IRow, search: ISearch, trans: ITrans): string {
+export function describe(row: ITrialRow, search: ISearchState, trans: ITrans): string {
   return [
     trans.__('trial %1', row.id),
     row.status_word.toLowerCase(),
@@ -97,7 +101,7 @@ export function describe(row: IRow, search: ISearch, trans: ITrans): string {
 }
 
 /** The label of the highest rung that a trial has reached. */
-export function rungText(row: IRow, search: ISearch): string {
+export function rungText(row: ITrialRow, search: ISearchState): string {
   const rung = search.brackets[row.bracket ?? 0]?.rungs[row.rungs.length - 1];
   return rung?.label ?? '–';
 }

@@ -1,6 +1,13 @@
 /** The trial that tabs about one trial show; pure. */
 import { rankRows } from './rows.js';
-import type { IRow, ISearch, ITrace, IVerdict, IViewState, Status } from './state.js';
+import type {
+  ITrialRow,
+  ISearchState,
+  ITraceLine,
+  IVerdictState,
+  IViewState,
+  Status
+} from './state.js';
 import type { ITrans } from './trans.js';
 
 export interface IShownTrial {
@@ -8,8 +15,8 @@ export interface IShownTrial {
   status: Status;
   statusWord: string;
   numRanks: number;
-  verdict: IVerdict | null;
-  traces: ITrace[];
+  verdict: IVerdictState | null;
+  traces: ITraceLine[];
 }
 
 /** The chosen trial, else the first that trains, or the best. */
@@ -35,7 +42,7 @@ export function shownTrial(state: IViewState): IShownTrial | null {
 }
 
 /** The best trial of a search; the first one before any has a value. */
-function bestRow(search: ISearch | null): IRow | undefined {
+function bestRow(search: ISearchState | null): ITrialRow | undefined {
   return search === null ? undefined : rankRows(search)[0];
 }
 

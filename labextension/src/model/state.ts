@@ -30,7 +30,7 @@ export interface ISlot {
   rank: number | null;
 }
 
-export interface IAgentSlots {
+export interface IAgentBar {
   id: string;
   hostname: string;
   pool: string;
@@ -45,11 +45,11 @@ export interface IPoolSlots {
   name: string;
   rules: string;
   counts: string;
-  agents: IAgentSlots[];
+  agents: IAgentBar[];
   more: string;
 }
 
-export interface IRemedy {
+export interface IRemedyButton {
   id: string;
   sentence: string;
   command: string;
@@ -61,7 +61,7 @@ export interface IWait {
   key: string;
   sentence: string;
   expected: string;
-  remedies: IRemedy[];
+  remedies: IRemedyButton[];
 }
 
 export interface IQueueRow {
@@ -75,7 +75,7 @@ export interface IQueueRow {
   sentence: string;
 }
 
-export interface ICluster {
+export interface ISlotsAndQueue {
   summary: string;
   is_waiting: boolean;
   pools: IPoolSlots[];
@@ -89,7 +89,7 @@ export interface ITimeShare {
   share: number;
 }
 
-export interface ICause {
+export interface ICauseLine {
   kind: VerdictKind;
   word: string;
   share: number;
@@ -98,12 +98,12 @@ export interface ICause {
   advice: string[];
 }
 
-export interface IVerdict {
+export interface IVerdictState {
   kind: VerdictKind;
   word: string;
   tone: Tone;
   sentence: string;
-  causes: ICause[];
+  causes: ICauseLine[];
   shares: ITimeShare[];
   network: string;
   at: number;
@@ -124,7 +124,7 @@ export interface IAction {
   why: string;
 }
 
-export interface ISeries {
+export interface IChartSeries {
   trial_id: number;
   label: string;
   kind: 'line' | 'points';
@@ -141,11 +141,11 @@ export interface ISeries {
 
 export interface IChart {
   title: string;
-  series: ISeries[];
+  series: IChartSeries[];
   hidden: number;
 }
 
-export interface IRank {
+export interface IRankStatus {
   rank: number;
   pid: number;
   slot: string;
@@ -154,7 +154,7 @@ export interface IRank {
   hangs: boolean;
 }
 
-export interface IHang {
+export interface IHungTrial {
   trial_id: number;
   since: number;
   sentence: string;
@@ -169,7 +169,7 @@ export interface IFailure {
   again: boolean;
 }
 
-export interface IChange {
+export interface IChangeLine {
   id: number;
   trial_id: number;
   steps_completed: number | null;
@@ -177,7 +177,7 @@ export interface IChange {
   error: string;
 }
 
-export interface ITrace {
+export interface ITraceLine {
   trial_id: number;
   rank: number;
   path: string;
@@ -201,7 +201,7 @@ export interface ITrialResult {
   latest: number | null;
 }
 
-export interface ITrial {
+export interface ITrialDetails {
   id: number;
   status: Status;
   status_word: string;
@@ -217,10 +217,10 @@ export interface ITrial {
   backend: string;
   launch_note: string;
   first_step_s: number | null;
-  ranks: IRank[];
+  ranks: IRankStatus[];
   failure: IFailure | null;
-  verdict: IVerdict | null;
-  traces: ITrace[];
+  verdict: IVerdictState | null;
+  traces: ITraceLine[];
 }
 
 export interface ICheckpoints {
@@ -243,7 +243,7 @@ export interface IAxis {
   tick_labels: string[];
 }
 
-export interface IRow {
+export interface ITrialRow {
   id: number;
   status: Status;
   status_word: string;
@@ -259,7 +259,7 @@ export interface IRow {
   metrics: (number | null)[];
 }
 
-export interface IRung {
+export interface IRungState {
   label: string;
   short_label: string;
   left: number;
@@ -267,8 +267,8 @@ export interface IRung {
   num_promoted: number;
 }
 
-export interface IBracket {
-  rungs: IRung[];
+export interface IBracketState {
+  rungs: IRungState[];
   num_created: number;
   max_trials: number;
 }
@@ -285,7 +285,7 @@ export interface IRemark {
   text: string;
 }
 
-export interface ICounts {
+export interface ITrialCounts {
   done: number;
   running: number;
   resting: number;
@@ -295,38 +295,38 @@ export interface ICounts {
 }
 
 export interface IChosen {
-  trial: ITrial;
+  trial: ITrialDetails;
   charts: IChart[];
   more_metrics: string[];
   no_metrics: string;
 }
 
-export interface IShare {
+export interface IHparamShare {
   name: string;
   share: number;
 }
 
 export interface IImportance {
   num_ended: number;
-  shares: IShare[];
+  shares: IHparamShare[];
   sentence: string;
 }
 
-export interface ISearch {
+export interface ISearchState {
   searcher: string;
   metric: string;
   smaller_is_better: boolean;
   max_trials: number;
   divisor: number | null;
-  counts: ICounts;
+  counts: ITrialCounts;
   axes: IAxis[];
   best_axis: IAxis;
   rung_axis: IAxis;
   progress_axis: IAxis;
   metrics: IAxis[];
-  brackets: IBracket[];
+  brackets: IBracketState[];
   rung_width: number;
-  rows: IRow[];
+  rows: ITrialRow[];
   importance: IImportance | null;
   improvements: IImprovement[];
   wait: IWait | null;
@@ -335,7 +335,7 @@ export interface ISearch {
   chosen: IChosen | null;
 }
 
-export interface ICaptured {
+export interface ICaptureRow {
   name: string;
   cell: string;
   type: string;
@@ -363,18 +363,18 @@ export interface IViewState {
   charts: IChart[];
   more_metrics: string[];
   no_metrics: string;
-  trials: ITrial[];
+  trials: ITrialDetails[];
   num_trials: number;
-  search: ISearch | null;
-  cluster: ICluster | null;
+  search: ISearchState | null;
+  cluster: ISlotsAndQueue | null;
   checkpoints: ICheckpoints;
-  captured: ICaptured[];
+  captured: ICaptureRow[];
   num_captured: number;
   notices: string[];
   lacks_callback: boolean;
-  hangs: IHang[];
+  hangs: IHungTrial[];
   alarms: string[];
-  changes: IChange[];
+  changes: IChangeLine[];
 }
 
 export interface ISide {
@@ -392,7 +392,7 @@ export interface IFact {
   best: number[];
 }
 
-export interface ITable {
+export interface IFactTable {
   title: string;
   facts: IFact[];
   empty: string;
@@ -412,7 +412,7 @@ export interface IComparisonState {
   charts: IChart[];
   more_metrics: string[];
   no_metrics: string;
-  tables: ITable[];
+  tables: IFactTable[];
   code: ICodeDifference[];
   no_code: string;
 }
@@ -446,7 +446,7 @@ export interface IExperimentLine {
   status_word: string;
   queue_place: number | null;
   wait: string;
-  remedies: IRemedy[];
+  remedies: IRemedyButton[];
   actions: IAction[];
 }
 
@@ -461,7 +461,7 @@ export interface IDiskLine {
 }
 
 export interface IClusterState {
-  agents: IAgentSlots[];
+  agents: IAgentBar[];
   more_lost: string;
   disks: IDiskLine[];
   summary: string;

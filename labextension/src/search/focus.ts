@@ -1,6 +1,6 @@
 /** The pointed and the chosen trial and the filters, shared by all parts of a search's view. */
 import { matches, type Brushes } from '../model/rows.js';
-import type { IRow } from '../model/state.js';
+import type { ITrialRow } from '../model/state.js';
 
 export class Focus {
   /** The trial whose details are shown. */
@@ -53,7 +53,7 @@ export class Focus {
     this._tell();
   }
 
-  keeps(row: IRow): boolean {
+  keeps(row: ITrialRow): boolean {
     return this._brushes.size === 0 || matches(row, this._brushes);
   }
 

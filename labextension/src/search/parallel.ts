@@ -1,5 +1,5 @@
 /** Parallel coordinates: an axis for each hyperparameter and for the metric; pure. */
-import type { IAxis, IRow, ISearch } from '../model/state.js';
+import type { IAxis, ITrialRow, ISearchState } from '../model/state.js';
 import { placeOn, valueAt } from '../model/scales.js';
 
 export interface IParallelAxis {
@@ -8,7 +8,7 @@ export interface IParallelAxis {
 }
 
 export interface ILine {
-  row: IRow;
+  row: ITrialRow;
   /** Per axis; null where the trial has no value. */
   ys: (number | null)[];
 }
@@ -24,7 +24,11 @@ const SIDE = 40;
 const TOP = 28;
 const BOTTOM = 12;
 
-export function layoutParallel(search: ISearch, width: number, height: number): IParallelLayout {
+export function layoutParallel(
+  search: ISearchState,
+  width: number,
+  height: number
+): IParallelLayout {
   const stride = (width - 2 * SIDE) / Math.max(1, search.axes.length);
   const axes = [...search.axes, search.best_axis].map((axis, i) => ({
     axis,

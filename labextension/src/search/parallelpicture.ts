@@ -2,7 +2,7 @@
 import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
-import type { ISearch } from '../model/state.js';
+import type { ISearchState } from '../model/state.js';
 import {
   layoutParallel,
   nearestLine,
@@ -60,7 +60,7 @@ export class ParallelPicture {
     this._drawLegend = rebuilder(this.stage.foot, (ends: string[]) => this._legend(ends));
   }
 
-  update(search: ISearch): void {
+  update(search: ISearchState): void {
     this._search = search;
     this._layout = undefined;
     this._ranks = ranks(search);
@@ -106,7 +106,7 @@ export class ParallelPicture {
 
   private _read(trialId: number | null): string {
     const row = this._search?.rows.find(one => one.id === trialId);
-    const text = row === undefined ? '' : describe(row, this._search as ISearch, this._trans);
+    const text = row === undefined ? '' : describe(row, this._search as ISearchState, this._trans);
     this.stage.read(text);
     this._focus.point(trialId);
     return text;
@@ -126,7 +126,7 @@ export class ParallelPicture {
   }
 
   private _onKey(key: string): boolean {
-    const search = this._search as ISearch;
+    const search = this._search as ISearchState;
     const ranked = rankRows(search).filter(row => this._focus.keeps(row));
     const place = ranked.findIndex(row => row.id === this._focus.pointed);
     const wanted: Record<string, number> = {
@@ -220,7 +220,7 @@ export class ParallelPicture {
 
   private readonly _clear: HTMLElement;
   private readonly _drawLegend: (ends: string[]) => void;
-  private _search: ISearch | undefined;
+  private _search: ISearchState | undefined;
   private _ranks = new Map<number, number>();
   private _layout: IParallelLayout | undefined;
   private _laidOutFor = 0;

@@ -1,7 +1,7 @@
 /** The picture of the best value so far over time. */
 import type { Focus } from './focus.js';
 import { formatDuration, formatNumber, spanText } from '../model/format.js';
-import type { IImprovement, ISearch } from '../model/state.js';
+import type { IImprovement, ISearchState } from '../model/state.js';
 import { drawGrid, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
 import { placeOn, ticksOf, upward } from '../model/scales.js';
@@ -25,7 +25,7 @@ export class ProgressPicture {
     });
   }
 
-  update(search: ISearch, elapsedS: number): void {
+  update(search: ISearchState, elapsedS: number): void {
     this._search = search;
     this._elapsedS = elapsedS;
     const last = search.improvements.at(-1);
@@ -123,7 +123,7 @@ export class ProgressPicture {
     });
   }
 
-  private _search: ISearch | undefined;
+  private _search: ISearchState | undefined;
   private _elapsedS = 0;
   private _layout: IStepsLayout | undefined;
   private _cursor: number | null = null;
@@ -158,7 +158,7 @@ const SPANS_S = [
 ];
 
 export function layoutSteps(
-  search: ISearch,
+  search: ISearchState,
   elapsedS: number,
   width: number,
   height: number

@@ -8,11 +8,11 @@
  *       ○ ○ ○             ○
  *         ×                              (no value: the strip at the bottom)
  */
-import type { IRow, ISearch, Mark } from '../model/state.js';
+import type { ITrialRow, ISearchState, Mark } from '../model/state.js';
 import { placeOn, ticksOf } from '../model/scales.js';
 
 export interface IDot {
-  row: IRow;
+  row: ITrialRow;
   rung: number;
   mark: Mark;
   /** The metric at this rung; the latest for a trial that has not reached it. */
@@ -55,7 +55,7 @@ const STRIP = 18;
 const GOLDEN = 0.618034;
 
 /** The dots of one trial: at each rung it has reached, and at that which it trains to. */
-export function trialDots(row: IRow): Pick<IDot, 'rung' | 'mark' | 'value'>[] {
+export function trialDots(row: ITrialRow): Pick<IDot, 'rung' | 'mark' | 'value'>[] {
   return row.marks.map((mark, place) =>
     place < row.rungs.length
       ? { rung: place, mark, value: row.rungs[place] ?? null }
@@ -68,7 +68,7 @@ export function across(trialId: number): number {
   return 0.12 + 0.76 * ((trialId * GOLDEN) % 1);
 }
 
-export function layoutRungs(search: ISearch, { width, height }: IRungsSize): IRungsLayout {
+export function layoutRungs(search: ISearchState, { width, height }: IRungsSize): IRungsLayout {
   const room = width - LEFT;
   const brackets = search.brackets.map((one, bracket) =>
     one.rungs.map(({ left }, rung) => ({

@@ -3,7 +3,7 @@ import { rebuilder } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
 import { drawMark, markKey } from './marks.js';
-import { MARKS, type ISearch, type Mark } from '../model/state.js';
+import { MARKS, type ISearchState, type Mark } from '../model/state.js';
 import {
   layoutRungs,
   nearestDot,
@@ -45,14 +45,14 @@ export class RungsPicture {
     );
   }
 
-  update(search: ISearch): void {
+  update(search: ISearchState): void {
     this._search = search;
     this._layout = undefined;
     this.stage.describe(this._description(search));
     this.stage.redraw();
   }
 
-  private _description(search: ISearch): string {
+  private _description(search: ISearchState): string {
     const trans = this._trans;
     const rungs = search.brackets.flatMap(bracket =>
       bracket.rungs.map(rung =>
@@ -97,7 +97,7 @@ export class RungsPicture {
   }
 
   private _dotText({ row, rung, mark, value }: IDot): string {
-    const search = this._search as ISearch;
+    const search = this._search as ISearchState;
     const trans = this._trans;
     const label = search.brackets[row.bracket ?? 0]?.rungs[rung]?.label ?? '';
     const isReached = rung < row.rungs.length;
@@ -131,7 +131,7 @@ export class RungsPicture {
     this._drawDots(brush, this._layout);
   }
 
-  private _drawFrame(brush: IBrush, layout: IRungsLayout, search: ISearch): void {
+  private _drawFrame(brush: IBrush, layout: IRungsLayout, search: ISearchState): void {
     const { context, height } = brush;
     drawGrid(brush, layout.ticks);
     if (layout.stripY !== null) {
@@ -153,7 +153,7 @@ export class RungsPicture {
     { context, theme }: IBrush,
     column: IColumn,
     top: number,
-    search: ISearch
+    search: ISearchState
   ): void {
     const bracket = search.brackets[column.bracket];
     const rung = bracket?.rungs[column.rung];
@@ -220,7 +220,7 @@ export class RungsPicture {
   }
 
   private readonly _drawLegend: (marks: Mark[]) => void;
-  private _search: ISearch | undefined;
+  private _search: ISearchState | undefined;
   private _layout: IRungsLayout | undefined;
   private _laidOutFor = 0;
   private _cursor: IDot | null = null;

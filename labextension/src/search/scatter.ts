@@ -1,10 +1,10 @@
 /** Lays out a scatter plot of a hyperparameter and a metric; pure. */
 import { logTicks } from '../charts/ticks.js';
 import { placeOn, ticksOf, upward } from '../model/scales.js';
-import type { IAxis, IRow, ISearch } from '../model/state.js';
+import type { IAxis, ITrialRow, ISearchState } from '../model/state.js';
 
 export interface IScatterDot {
-  row: IRow;
+  row: ITrialRow;
   x: number;
   y: number;
   value: number;
@@ -24,17 +24,17 @@ const BOTTOM = 24;
 const TICK_SPACE = 28;
 
 /** The axis of this name, else the first. */
-export function scatterAxis(search: ISearch, name: string): IAxis | undefined {
+export function scatterAxis(search: ISearchState, name: string): IAxis | undefined {
   return search.axes.find(axis => axis.name === name) ?? search.axes[0];
 }
 
 /** The axis of the metric of this name, else the searcher's. */
-export function scatterMetric(search: ISearch, name: string): IAxis {
+export function scatterMetric(search: ISearchState, name: string): IAxis {
   return search.metrics.find(one => one.name === name) ?? search.best_axis;
 }
 
 /** A trial's best value of the searcher's metric, or the last of another. */
-function metricOf(search: ISearch, row: IRow, { name }: IAxis): number | null {
+function metricOf(search: ISearchState, row: ITrialRow, { name }: IAxis): number | null {
   const place = search.metrics.findIndex(one => one.name === name);
   return place === -1 ? row.best : (row.metrics[place] ?? null);
 }
@@ -48,7 +48,7 @@ export interface IScatterOptions {
 }
 
 export function layoutScatter(
-  search: ISearch,
+  search: ISearchState,
   { axis, metric, isLogY, width, height }: IScatterOptions
 ): IScatterLayout {
   const column = search.axes.indexOf(axis);

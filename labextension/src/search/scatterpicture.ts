@@ -3,7 +3,7 @@ import { h, rebuilder } from '../dom/dom.js';
 import type { Focus } from './focus.js';
 import { formatNumber } from '../model/format.js';
 import { describe } from '../model/rows.js';
-import type { ISearch } from '../model/state.js';
+import type { ISearchState } from '../model/state.js';
 import { nearestDot } from './rungs.js';
 import {
   layoutScatter,
@@ -55,7 +55,7 @@ export class ScatterPicture {
     });
   }
 
-  update(search: ISearch): void {
+  update(search: ISearchState): void {
     this._search = search;
     const { scatter_x, scatter_y } = this._settings.value;
     const axis = scatterAxis(search, scatter_x)?.name ?? '';
@@ -102,7 +102,7 @@ export class ScatterPicture {
   }
 
   private _text({ row, value }: IScatterDot): string {
-    const search = this._search as ISearch;
+    const search = this._search as ISearchState;
     const metric = scatterMetric(search, this._settings.value.scatter_y).name;
     const extra = metric === search.metric ? '' : ` · ${metric} ${formatNumber(value)}`;
     return describe(row, search, this._trans) + extra;
@@ -165,7 +165,7 @@ export class ScatterPicture {
   private readonly _y: HTMLSelectElement;
   private readonly _fillX: (shown: INames) => void;
   private readonly _fillY: (shown: INames) => void;
-  private _search: ISearch | undefined;
+  private _search: ISearchState | undefined;
   private _layout: IScatterLayout | undefined;
   private _cursor: number | null = null;
 }

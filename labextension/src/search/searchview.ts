@@ -6,7 +6,7 @@ import { icon } from '../dom/icons.js';
 import type { Stage } from '../dom/stage.js';
 import type { IRequestContext } from '../dom/notice.js';
 import { isEnded } from '../model/clock.js';
-import type { IRemark, ISearch, IViewState, IImportance } from '../model/state.js';
+import type { IRemark, ISearchState, IViewState, IImportance } from '../model/state.js';
 import { ParallelPicture } from './parallelpicture.js';
 import { ProgressPicture } from './progresspicture.js';
 import { RungsPicture } from './rungspicture.js';
@@ -114,7 +114,7 @@ export class SearchView {
     this._options.onFocus();
   }
 
-  private _drawChosen(search: ISearch): void {
+  private _drawChosen(search: ISearchState): void {
     const { trans } = this._options.requests;
     const { chosen: id } = this.focus;
     const row = search.rows.find(one => one.id === id);

@@ -1,7 +1,7 @@
 /** The sortable table of trials, in pages, so that a thousand trials stay fast. */
 import { focusedIn, h, rebuilder, setAttribute, smallButton } from '../dom/dom.js';
 import type { Focus } from './focus.js';
-import type { IRow, ISearch } from '../model/state.js';
+import type { ITrialRow, ISearchState } from '../model/state.js';
 import { sortRows, type Brushes, type ISort } from '../model/rows.js';
 import { tableHeadings, tableRow, type IHeading, type ITableRow } from './tablecells.js';
 import type { ITrans } from '../model/trans.js';
@@ -45,7 +45,7 @@ export class TrialTable {
     });
   }
 
-  update(search: ISearch): void {
+  update(search: ISearchState): void {
     this._search = search;
     this._draw();
   }
@@ -90,7 +90,7 @@ export class TrialTable {
     this._drawFoot({ total: rows.length, first, size: shown.length, isFiltered });
   }
 
-  private _ordered(search: ISearch): IRow[] {
+  private _ordered(search: ISearchState): ITrialRow[] {
     const kept = search.rows.filter(row => this._focus.keeps(row));
     const sorted = sortRows(kept, this._sort, search.smaller_is_better);
     if (this._held.size === 0 || this._isMoved) {
@@ -106,7 +106,7 @@ export class TrialTable {
 
   private _heading({ key, text, title, isNumber }: IHeading, sort: ISort): HTMLElement {
     const isSorted = key === sort.key;
-    const isDown = isSorted && isDescending(sort, this._search as ISearch);
+    const isDown = isSorted && isDescending(sort, this._search as ISearchState);
     const button = h(
       'button.det-sort',
       { type: 'button', title: title || null, 'data-key': String(key) },
@@ -267,7 +267,7 @@ export class TrialTable {
   );
   private readonly _rows = new Map<number, IShownRow>();
   private readonly _drawFoot = rebuilder(this._foot, (page: IPage) => this._footParts(page));
-  private _search: ISearch | undefined;
+  private _search: ISearchState | undefined;
   private _sort: ISort = { key: 'best', isReversed: false };
   private _order = new Map<number, number>();
   private readonly _held = new Set<'focus' | 'pointer'>();
@@ -279,7 +279,7 @@ export class TrialTable {
   private _shownChosen: number | null = null;
 }
 
-function isDescending(sort: ISort, search: ISearch): boolean {
+function isDescending(sort: ISort, search: ISearchState): boolean {
   const isMetric = sort.key === 'best' || sort.key === 'latest';
   return (isMetric && !search.smaller_is_better) !== sort.isReversed;
 }

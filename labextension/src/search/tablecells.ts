@@ -1,6 +1,6 @@
 /** Headings and cells of the table of trials; pure. */
 import { formatNumber } from '../model/format.js';
-import type { IRow, ISearch } from '../model/state.js';
+import type { ITrialRow, ISearchState } from '../model/state.js';
 import { axisText } from '../model/scales.js';
 import { rungText, type SortKey } from '../model/rows.js';
 import type { ITrans } from '../model/trans.js';
@@ -14,12 +14,12 @@ export interface IHeading {
 
 export interface ITableRow {
   id: number;
-  status: IRow['status'];
+  status: ITrialRow['status'];
   /** One cell per heading, in their order; the second cell is the trial's state. */
   cells: { text: string; isNumber: boolean }[];
 }
 
-export function tableHeadings(search: ISearch, trans: ITrans): IHeading[] {
+export function tableHeadings(search: ISearchState, trans: ITrans): IHeading[] {
   const make = (key: SortKey, text: string, isNumber = true, title = ''): IHeading => ({
     key,
     text,
@@ -38,7 +38,7 @@ export function tableHeadings(search: ISearch, trans: ITrans): IHeading[] {
   ];
 }
 
-export function tableRow(row: IRow, search: ISearch, trans: ITrans): ITableRow {
+export function tableRow(row: ITrialRow, search: ISearchState, trans: ITrans): ITableRow {
   const number = (value: number | null): string => (value === null ? '–' : formatNumber(value));
   const isWorst = row.rungs.includes(null) && row.status !== 'error';
   const best = row.best === null && isWorst ? trans.__('none: worst') : number(row.best);

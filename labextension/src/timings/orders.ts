@@ -3,7 +3,7 @@ import { h, rebuilder, setHidden, smallButton } from '../dom/dom.js';
 import { Notice, type IRequestContext } from '../dom/notice.js';
 import { formatSize } from '../model/format.js';
 import type { Ask } from '../model/questions.js';
-import type { IChange, ITrace } from '../model/state.js';
+import type { IChangeLine, ITraceLine } from '../model/state.js';
 import type { IChangeAnswer, IProfileAnswer } from '../model/answers.js';
 
 const STEPS = 10;
@@ -14,8 +14,8 @@ const FIELDS = ['lr', 'min_validation_period', 'priority'] as const;
 export interface IOrdered {
   trialId: number;
   isRunning: boolean;
-  changes: IChange[];
-  traces: ITrace[];
+  changes: IChangeLine[];
+  traces: ITraceLine[];
 }
 
 export class OrderControls {

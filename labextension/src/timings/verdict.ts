@@ -2,7 +2,7 @@
 import { h, rebuilder, setAttribute, setHidden, setText } from '../dom/dom.js';
 import { icon } from '../dom/icons.js';
 import { formatPercent } from '../model/format.js';
-import type { ICause, ITimeShare, IVerdict, Tone, VerdictKind } from '../model/state.js';
+import type { ICauseLine, ITimeShare, IVerdictState, Tone, VerdictKind } from '../model/state.js';
 import type { ITrans } from '../model/trans.js';
 
 const MIN_NAMED = 0.08; // parts with a smaller share of the bar have no label
@@ -23,7 +23,7 @@ export class VerdictBanner {
   }
 
   /** Show a verdict; `null` hides the banner. */
-  update(verdict: IVerdict | null): void {
+  update(verdict: IVerdictState | null): void {
     setHidden(this.node, verdict === null);
     if (verdict === null) {
       return;
@@ -55,7 +55,7 @@ export class VerdictBanner {
     });
   }
 
-  private _causeNode(cause: ICause): HTMLElement {
+  private _causeNode(cause: ICauseLine): HTMLElement {
     const trans = this._trans;
     const rank = cause.rank === null ? '' : `, ${trans.__('rank %1', cause.rank)}`;
     const head = `${cause.word}${rank}: ${formatPercent(cause.share)}`;
@@ -75,7 +75,7 @@ export class VerdictBanner {
   private readonly _kind = h('span.det-verdict-kind');
   private readonly _drawKind = rebuilder(
     this._kind,
-    ({ kind, tone, word }: Pick<IVerdict, 'kind' | 'tone' | 'word'>) => [
+    ({ kind, tone, word }: Pick<IVerdictState, 'kind' | 'tone' | 'word'>) => [
       icon(shapeOf(kind, tone)),
       word
     ]
@@ -88,7 +88,7 @@ export class VerdictBanner {
   private readonly _network = h('p.det-verdict-network');
   private readonly _details = h('details.det-causes');
   private readonly _causes = h('div');
-  private readonly _drawCauses = rebuilder(this._causes, (causes: ICause[]) =>
+  private readonly _drawCauses = rebuilder(this._causes, (causes: ICauseLine[]) =>
     causes.map(cause => this._causeNode(cause))
   );
 }

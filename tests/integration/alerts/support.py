@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.messages import AlertNews
-from det_jupyter.master.delivery.alert_requests import Failure
+from det_jupyter.master.delivery.alert_requests import FailedAttempt
 from det_jupyter.master.delivery.alerts import Alerts
 from det_jupyter.master.service.storing.addresses import Addresses
 from det_jupyter.master.service.storing.stored_alerts import Destination
@@ -112,8 +112,10 @@ def states(bench: Bench) -> list[tuple[str, int, str]]:
     return [(each.state, each.attempts, each.problem) for each in reversed(found)]
 
 
-async def refusing(addresses: Addresses, destination: Destination, news: AlertNews) -> Failure:
-    return Failure(problem="it refuses")
+async def refusing(
+    addresses: Addresses, destination: Destination, news: AlertNews
+) -> FailedAttempt:
+    return FailedAttempt(problem="it refuses")
 
 
 class Flaky:
@@ -125,8 +127,8 @@ class Flaky:
 
     async def __call__(
         self, addresses: Addresses, destination: Destination, news: AlertNews
-    ) -> Failure | None:
+    ) -> FailedAttempt | None:
         if self.is_broken:
-            return Failure(problem="broken")
+            return FailedAttempt(problem="broken")
         self.arrived.append((str(destination.alert.name), news.experiment_id))
         return None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from det_jupyter.contract.messages import AlertNews
 from det_jupyter.master.background.cleanup import _sweep_alerts
 from det_jupyter.master.delivery import outbox as module
-from det_jupyter.master.delivery.alert_requests import Failure
+from det_jupyter.master.delivery.alert_requests import FailedAttempt
 from det_jupyter.master.service.storing.addresses import Addresses
 from det_jupyter.master.service.storing.stored_alerts import Destination
 from tests.integration.alerts.support import Flaky, complete, refusing, send_due, states, submit
@@ -101,10 +101,10 @@ def test_an_attempt_that_a_full_disk_keeps_from_being_recorded_is_made_once(
     complete(bench)
     attempts, left = 0, 3
 
-    async def count(*given: object) -> Failure | None:
+    async def count(*given: object) -> FailedAttempt | None:
         nonlocal attempts
         attempts += 1
-        return Failure(problem="broken", is_final=True) if is_broken else None
+        return FailedAttempt(problem="broken", is_final=True) if is_broken else None
 
     def full_at_first(store: Callable[..., None]) -> Callable[..., None]:
         def record(*given: Any) -> None:
@@ -193,9 +193,9 @@ def test_a_destination_that_fails_is_not_tried_again_for_the_next_alert_at_once(
 ) -> None:
     tried: list[int] = []
 
-    async def refuse(_: Addresses, to: Destination, news: AlertNews) -> Failure | None:
+    async def refuse(_: Addresses, to: Destination, news: AlertNews) -> FailedAttempt | None:
         tried.append(news.experiment_id)
-        return Failure(problem="down")
+        return FailedAttempt(problem="down")
 
     own = [{"webhook": "http://127.0.0.1:1/a"}]
     for number in (1, 2):

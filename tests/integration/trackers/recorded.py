@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.curves import Curves
 from det_jupyter.trackers.contents import RunFacts, facts_of
-from det_jupyter.trackers.service import Source
+from det_jupyter.trackers.service import MasterFeed
 from tests.unit.view.view_samples import experiment, trial
 
 
@@ -24,7 +24,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class Recorded(Source):
+class Recorded(MasterFeed):
     """A master in which experiment 7 has reported; `kill_at` positions end the process."""
 
     def __init__(self, items: list[FeedItem], *, page: int = 5) -> None:

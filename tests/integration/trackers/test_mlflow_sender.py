@@ -18,7 +18,7 @@ import pytest
 
 from det_jupyter.contract.messages import FeedItem, State, TrackerOrder, TrackerWork
 from det_jupyter.trackers import __main__ as program
-from det_jupyter.trackers.service import Refused, Unreachable
+from det_jupyter.trackers.service import TrackerRefused, Unreachable
 from tests.integration.trackers.recorded import Killed, Recorded, losses
 from tests.unit.view.view_samples import trial
 
@@ -155,7 +155,7 @@ def failing_server(status: int, fails: str = "/") -> Iterator[tuple[int, list[st
         (403, "/", Unreachable, "refuses the credentials"),
         (404, "/", Unreachable, "is no MLflow; look at its path"),
         (503, "/", Unreachable, "has failed"),
-        (500, "runs/search", Refused, "has failed"),
+        (500, "runs/search", TrackerRefused, "has failed"),
     ],
 )
 def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
@@ -176,7 +176,7 @@ def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
 
 
 @pytest.mark.parametrize(
-    ("is_users", "expected", "problem"),
+    ("gets_credentials", "expected", "problem"),
     [
         (True, {"Bearer QzSecretzQ"}, r"^team refuses the credentials$"),
         (
@@ -187,7 +187,7 @@ def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
     ],
 )
 def test_only_an_address_of_the_user_gets_credentials_from_variables_and_files(
-    is_users: bool, expected: set[str], problem: str, tmp_path: Path, monkeypatch: Any
+    gets_credentials: bool, expected: set[str], problem: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     from det_jupyter.trackers.mlflow_sender import MlflowSender
 
@@ -200,7 +200,7 @@ def test_only_an_address_of_the_user_gets_credentials_from_variables_and_files(
         monkeypatch.setenv(name, "")  # so that it is absent again after the test
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
-    if is_users:
+    if gets_credentials:
         shutil.rmtree(tmp_path / ".mlflow")
         (tmp_path / ".netrc").unlink()
     else:
@@ -210,8 +210,8 @@ def test_only_an_address_of_the_user_gets_credentials_from_variables_and_files(
         group="g",
         tracker={},
         folder="",
-        credentials={"MLFLOW_TRACKING_TOKEN": "QzSecretzQ"} if is_users else {},
-        is_users=is_users,
+        credentials={"MLFLOW_TRACKING_TOKEN": "QzSecretzQ"} if gets_credentials else {},
+        gets_credentials=gets_credentials,
     )
     program.take_credentials(order)
     with failing_server(401) as (port, seen):
@@ -221,7 +221,7 @@ def test_only_an_address_of_the_user_gets_credentials_from_variables_and_files(
             experiment="e",
             source=Recorded(losses(1, range(1, 2))),
             secrets=list(order.credentials.values()),
-            is_users=is_users,
+            gets_credentials=gets_credentials,
         )
         with pytest.raises(Unreachable, match=problem):
             sender.send(TrackerWork(id=1, experiment_id=7, key="k", seq=0, runs={}))
@@ -315,7 +315,7 @@ def test_an_experiment_that_is_deleted_there_is_refused_with_what_to_do(uri: str
     client = MlflowClient(uri)
     number = client.create_experiment("e")
     client.delete_experiment(number)
-    with pytest.raises(Refused, match=f"e is deleted at files; .* restore -x {number}`"):
+    with pytest.raises(TrackerRefused, match=f"e is deleted at files; .* restore -x {number}`"):
         send(uri, Recorded(losses(1, range(1, 2))))
 
 
@@ -347,9 +347,9 @@ def test_code_arrives_also_if_the_process_was_killed_before(uri: str) -> None:
     assert [file.path for file in MlflowClient(uri).list_artifacts(run.info.run_id)] == ["code"]
 
 
-@pytest.mark.parametrize(("is_users", "stored"), [(True, ["code"]), (False, [])])
+@pytest.mark.parametrize(("gets_credentials", "stored"), [(True, ["code"]), (False, [])])
 def test_a_server_elsewhere_that_only_a_configuration_names_chooses_no_folder_here(
-    uri: str, is_users: bool, stored: list[str]
+    uri: str, gets_credentials: bool, stored: list[str]
 ) -> None:
     from mlflow import MlflowClient
 
@@ -357,11 +357,17 @@ def test_a_server_elsewhere_that_only_a_configuration_names_chooses_no_folder_he
 
     source = Recorded(losses(1, range(1, 2)))
     sender = MlflowSender(
-        tracking_uri=uri, shown_as="files", experiment="e", source=source, is_users=is_users
+        tracking_uri=uri,
+        shown_as="files",
+        experiment="e",
+        source=source,
+        gets_credentials=gets_credentials,
     )
     sender._tracking_uri = "http://mlflow.example.org"  # which has named this folder
     sender.send(source.open_work)
     (run,) = runs_at(uri)
     found = MlflowClient(uri).list_artifacts(run.info.run_id)
     assert [each.path for each in found] == stored
-    assert run.data.tags["det_jupyter.code"].startswith("among" if is_users else "with the exp")
+    assert run.data.tags["det_jupyter.code"].startswith(
+        "among" if gets_credentials else "with the exp"
+    )

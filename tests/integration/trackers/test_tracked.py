@@ -441,7 +441,7 @@ def test_credentials_of_the_environment_go_to_no_address_that_only_a_configurati
     orders = orders_of(bench)
     assert all(orders[each].credentials == TOKEN for each in users)
     assert not any(orders[each].credentials for each in others)
-    assert [each for each, order in orders.items() if order.is_users] == users
+    assert [each for each, order in orders.items() if order.gets_credentials] == users
 
 
 CLEAR = "http://mlflow.example.org"
@@ -477,7 +477,7 @@ def test_address_that_the_user_names_gets_no_credentials_over_http_but_may_be_an
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://100.100.100.200")
     submit(bench, trackers=[{"type": "mlflow"}, MLFLOW])
     orders = orders_of(bench)
-    known = {each: (order.is_users, order.is_named) for each, order in orders.items()}
+    known = {each: (order.gets_credentials, order.is_named) for each, order in orders.items()}
     assert known == {"http://100.100.100.200": (False, True), PLACE: (False, False)}
 
 

@@ -12,7 +12,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.client.imports import importing
 from det_jupyter.client.imports.imported_runs import ImportedRun, RunSet
-from det_jupyter.client.imports.importing import Imported, import_runs
+from det_jupyter.client.imports.importing import ImportResult, import_runs
 from det_jupyter.contract.messages import ImportedMetrics, ImportExperiment
 from det_jupyter.contract.run.scalars import Scalar
 
@@ -43,7 +43,7 @@ def run(name: str, *scalars: tuple[str, int, float], **hparams: Any) -> Imported
 
 def imported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *runs: ImportedRun, **given: Any
-) -> tuple[ImportExperiment, Imported]:
+) -> tuple[ImportExperiment, ImportResult]:
     found = RunSet(name="logs", source="/logs", identity="logs", runs=list(runs))
     monkeypatch.setattr(importing, "find_runs", lambda given: [found])
     master = Master(tmp_path)

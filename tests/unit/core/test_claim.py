@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.core.ranks.claim import Claim, contest, members_at, owners_beside
 from det_jupyter.errors import LaunchError, PeerRefused
 
 
-def moved(process: Process, ticks: int) -> Process:
+def moved(process: ProcessIdentity, ticks: int) -> ProcessIdentity:
     """Return a process that was started so many ticks later."""
     start, _, boot = process.birth.partition("@")
     return replace(process, pid=process.pid + 1, birth=f"{int(start) + ticks}@{boot}")
@@ -26,7 +26,7 @@ def test_a_rank_that_was_started_before_a_connected_one_contests_the_claim(
 ) -> None:
     claim = Claim.of(tmp_path / "claim", "rank 0 of 2 (the first)")
     try:
-        claim.store_members("rank 0, rank 1", [moved(Process.of(os.getpid()), ticks)])
+        claim.store_members("rank 0, rank 1", [moved(ProcessIdentity.of(os.getpid()), ticks)])
         if is_contested:
             with pytest.raises(PeerRefused, match="rank 1 of 2 is left over"):
                 contest(tmp_path / "claim", "rank 1 of 2")
@@ -42,7 +42,7 @@ def test_a_rank_that_was_started_before_a_connected_one_contests_the_claim(
 def test_a_connected_rank_does_not_contest_its_own_claim(tmp_path: Path) -> None:
     claim = Claim.of(tmp_path / "claim", "rank 0 of 2 (the first)")
     try:
-        own = Process.of(os.getpid())
+        own = ProcessIdentity.of(os.getpid())
         claim.store_members("rank 0, rank 1", [own, moved(own, 1)])
         contest(tmp_path / "claim", "rank 1 of 2")
     finally:
@@ -50,7 +50,7 @@ def test_a_connected_rank_does_not_contest_its_own_claim(tmp_path: Path) -> None
 
 
 def test_members_of_a_chief_that_has_ended_are_not_named(tmp_path: Path) -> None:
-    own = Process.of(os.getpid())
+    own = ProcessIdentity.of(os.getpid())
     for process, expected in ((own, "rank 0"), (replace(own, birth="1@before"), "")):
         content = {"owner": "the first", "members": "rank 0", **asdict(process), "started": []}
         path = tmp_path / "claim"
@@ -62,7 +62,7 @@ def test_members_of_a_chief_that_has_ended_are_not_named(tmp_path: Path) -> None
 def test_the_next_chief_of_an_address_begins_uncontested(tmp_path: Path) -> None:
     path = tmp_path / "claim"
     former = Claim.of(path, "the first")
-    former.store_members("rank 0, rank 1", [moved(Process.of(os.getpid()), 1)])
+    former.store_members("rank 0, rank 1", [moved(ProcessIdentity.of(os.getpid()), 1)])
     with pytest.raises(PeerRefused):
         contest(path, "rank 1 of 2")
     former.release()

@@ -36,7 +36,7 @@ from det_jupyter.contract.run.journal import (
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.core import TrialInfo, parts
 from det_jupyter.core.argument_checks import checked_amounts, quoted
-from det_jupyter.core.folders import Listing
+from det_jupyter.core.folders import FolderListing
 from det_jupyter.core.importing import import_from_path
 from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.ranks import RankInfo
@@ -527,7 +527,7 @@ def test_amounts_of_training_that_are_none(amount: Any) -> None:
 
 
 def test_a_folder_of_two_ranks_is_stored_by_the_first() -> None:
-    files = Listing(frozenset({"a"}))
+    files = FolderListing(frozenset({"a"}))
     given = [
         parts.Part(rank=rank, found=files, source=source)
         for rank, source in enumerate([(0, 5), (0, 5), (1, 5), None, None])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.core.folders import Listing
+from det_jupyter.core.folders import FolderListing
 from det_jupyter.core.parts import (
     Part,
     files_of_several_ranks,
@@ -20,7 +20,7 @@ from det_jupyter.core.sharded import find_owners
 
 
 def part(rank: int, files: str = "", folders: str = "", **given: Any) -> Part:
-    found = Listing(frozenset(files.split()), frozenset(folders.split()))
+    found = FolderListing(frozenset(files.split()), frozenset(folders.split()))
     return Part(rank=rank, found=found, **given)
 
 

@@ -49,7 +49,7 @@ from det_jupyter.core.ranks.handshake import (
     signature_of,
     signed,
 )
-from det_jupyter.core.ranks.link import Kind, RankLink
+from det_jupyter.core.ranks.link import FrameKind, RankLink
 from det_jupyter.core.ranks.meeting import Exchanged
 from det_jupyter.core.together import local_chief_first
 from det_jupyter.errors import LaunchError, PeerRefused, WaitTimeout
@@ -549,17 +549,17 @@ def test_a_computer_that_is_switched_off_is_noticed_within_a_minute() -> None:
 def test_signed_frames_arrive_in_both_directions() -> None:
     with pair((b"up", b"down")) as (ours, theirs):
         for number in (1, 2):
-            run(ours.send(Kind.GATHER, number, [b"a", b"b"]))
-            assert received(theirs) == (Kind.GATHER, number, b"ab")
-        run(theirs.send(Kind.BARRIER, 3, []))
-        assert received(ours) == (Kind.BARRIER, 3, b"")
+            run(ours.send(FrameKind.GATHER, number, [b"a", b"b"]))
+            assert received(theirs) == (FrameKind.GATHER, number, b"ab")
+        run(theirs.send(FrameKind.BARRIER, 3, []))
+        assert received(ours) == (FrameKind.BARRIER, 3, b"")
 
 
 def test_signed_frames_of_several_messages_arrive() -> None:
     whole = bytes(range(256)) * 8192
     with pair((b"up", b"down")) as (ours, theirs), ThreadPoolExecutor() as threads:
-        sending = threads.submit(run, ours.send(Kind.REDUCE, 1, [whole, b"end"]))
-        assert received(theirs) == (Kind.REDUCE, 1, whole + b"end")
+        sending = threads.submit(run, ours.send(FrameKind.REDUCE, 1, [whole, b"end"]))
+        assert received(theirs) == (FrameKind.REDUCE, 1, whole + b"end")
         sending.result(10)
 
 
@@ -570,7 +570,7 @@ def tapped() -> Iterator[tuple[bytearray, socket.socket, RankLink]]:
     (ours, tap), (write, theirs) = socket.socketpair(), socket.socketpair()
     one, other = RankLink(ours, "us", keys), RankLink(theirs, "them", keys[::-1])
     with tap, write, closing(one), closing(other):
-        run(one.send(Kind.GATHER, 1, [b"ab"]))
+        run(one.send(FrameKind.GATHER, 1, [b"ab"]))
         yield bytearray(tap.recv(4096)), write, other
 
 
@@ -600,14 +600,14 @@ def test_what_is_no_frame_is_refused(message: bytes) -> None:
 def test_a_last_frame_is_not_put_into_one_that_is_half_sent() -> None:
     half, whole = bytes(100_000), bytes(512 * 1024)
     with pair(None) as (ours, theirs):
-        sending, receiving = ours.send(Kind.GATHER, 1, [half, whole]), theirs.receive()
+        sending, receiving = ours.send(FrameKind.GATHER, 1, [half, whole]), theirs.receive()
         next(sending), next(receiving)
-        ours.send_last(Kind.END, b"why")
+        ours.send_last(FrameKind.END, b"why")
         next(sending), next(receiving)
         run(sending)
-        assert run(receiving) == (Kind.GATHER, 1, half + whole)
-        ours.send_last(Kind.END, b"why")
-        assert received(theirs) == (Kind.END, 0, b"why")
+        assert run(receiving) == (FrameKind.GATHER, 1, half + whole)
+        ours.send_last(FrameKind.END, b"why")
+        assert received(theirs) == (FrameKind.END, 0, b"why")
 
 
 @pytest.mark.parametrize("index", [0, 1])

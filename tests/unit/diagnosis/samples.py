@@ -9,7 +9,7 @@ from det_jupyter.contract.messages import SystemSample, Verdict
 from det_jupyter.contract.run.journal import PartTimes, StepTimes
 from det_jupyter.diagnosis import RankSite, RunVerdict, Setting
 from det_jupyter.diagnosis.memory import find_creep
-from det_jupyter.diagnosis.run_facts import Growth
+from det_jupyter.diagnosis.run_facts import MemoryGrowth
 
 NOW = 1_790_000_000.0
 RUN = "7.1.1"
@@ -101,7 +101,7 @@ def verdict_of(current: RunVerdict) -> Verdict:
     return current.verdict
 
 
-def creep_rate(growth: Growth) -> float:
+def creep_rate(growth: MemoryGrowth) -> float:
     """Return by how many bytes a second this memory creeps; 0 if it does not."""
     creep = find_creep([growth])
     return creep.bytes_per_s if creep else 0.0

@@ -12,7 +12,14 @@ from det_jupyter.contract.messages.verdicts import CauseKind, Verdict
 from det_jupyter.diagnosis import RunVerdict
 from det_jupyter.diagnosis.advice import advise, compute_gains
 from det_jupyter.diagnosis.memory import Creep, find_creep
-from det_jupyter.diagnosis.run_facts import Facts, Growth, Periodic, RankFacts, RankSite, Setting
+from det_jupyter.diagnosis.run_facts import (
+    MemoryGrowth,
+    Periodic,
+    RankFacts,
+    RankSite,
+    RunMeasurements,
+    Setting,
+)
 from det_jupyter.diagnosis.sentences import about, to_sentences
 from det_jupyter.diagnosis.stragglers import Straggler, find_straggler, has_too_few_slices
 from det_jupyter.diagnosis.verdict_rules import divide, find_causes
@@ -24,7 +31,7 @@ Means = dict[tuple[str, str], dict[str, float]]
 
 def facts(
     *parts: Mapping[str, float], batch_s: float = 0.1, means: Means | None = None, **more: Any
-) -> Facts:
+) -> RunMeasurements:
     """Return facts of ranks whose batches all take the same time, in parts of these shares."""
     ranks = tuple(
         RankFacts(
@@ -36,7 +43,7 @@ def facts(
         )
         for rank, own in enumerate(parts)
     )
-    return Facts(ranks=ranks, means=means or {}, **more)
+    return RunMeasurements(ranks=ranks, means=means or {}, **more)
 
 
 def host(cpu: float) -> Means:
@@ -51,7 +58,7 @@ def gpu(num: int, **values: float) -> Means:
     return {("local", f"gpu:G{num}"): values}
 
 
-def said(kind: CauseKind, found: Facts, about: Setting | None = None) -> tuple[Any, Any]:
+def said(kind: CauseKind, found: RunMeasurements, about: Setting | None = None) -> tuple[Any, Any]:
     cause = advise(kind, 0.5, found, about or setting(len(found.ranks)))
     return cause.evidence, cause.advice
 
@@ -440,7 +447,7 @@ def test_in_each_slice_a_slow_rank_is_the_last_one_and_the_slow_ones_wait_less(
 
 
 def test_too_few_slices_matter_only_where_ranks_wait() -> None:
-    def sliced(num: int, wait: float) -> Facts:
+    def sliced(num: int, wait: float) -> RunMeasurements:
         found = facts({"exchange_wait": wait}, {})
         ranks = tuple(replace(each, waits=each.waits[:num]) for each in found.ranks)
         return replace(found, ranks=ranks)
@@ -450,7 +457,7 @@ def test_too_few_slices_matter_only_where_ranks_wait() -> None:
     assert not has_too_few_slices(sliced(4, 0.09))
 
 
-def grown(rate: float, free: float | None, **changes: Any) -> Growth:
+def grown(rate: float, free: float | None, **changes: Any) -> MemoryGrowth:
     at = tuple(5.0 * i for i in range(100))
     fields: dict[str, Any] = {
         "rank": 2,
@@ -459,7 +466,7 @@ def grown(rate: float, free: float | None, **changes: Any) -> Growth:
         "memory": "local host",
     }
     num_bytes = tuple(1e9 + rate * t for t in at)
-    return Growth(at=at, num_bytes=num_bytes, free=(free,) * len(at), **(fields | changes))
+    return MemoryGrowth(at=at, num_bytes=num_bytes, free=(free,) * len(at), **(fields | changes))
 
 
 @pytest.mark.parametrize(

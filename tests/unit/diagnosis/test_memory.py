@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.diagnosis.memory import MIN_S, WARM_UP_S, Creep, find_creep
-from det_jupyter.diagnosis.run_facts import Growth
+from det_jupyter.diagnosis.run_facts import MemoryGrowth
 
 FREE = 40e9  # at the start
 BASE = 3e9
@@ -49,8 +49,8 @@ def grown(
     *,
     rank: int = 0,
     name: str = "memory_rss",
-) -> Growth:
-    return Growth(
+) -> MemoryGrowth:
+    return MemoryGrowth(
         rank=rank, of="rank", name=name, memory="local host", at=at, num_bytes=num_bytes, free=free
     )
 

@@ -11,7 +11,7 @@ from det_jupyter.contract.messages.verdicts import Cause, Verdict
 from det_jupyter.diagnosis.conclusion import conclude
 from det_jupyter.diagnosis.recipe_results import (
     Measured,
-    Row,
+    RecipeResult,
     build_rows,
     skipped_remedy,
     yaml_lines,
@@ -36,7 +36,7 @@ def measured(rates: Rates, **failures: str) -> Measured:
     return Measured(rates=by_round, failures=failures)
 
 
-def rows_of(rates: Rates, slots: int = 2, **failures: str) -> dict[str, Row]:
+def rows_of(rates: Rates, slots: int = 2, **failures: str) -> dict[str, RecipeResult]:
     rows = build_rows([*recipes().values()], measured(rates, **failures), slots)
     return {row.recipe.name: row for row in rows}
 

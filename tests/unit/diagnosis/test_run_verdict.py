@@ -8,7 +8,7 @@ import pytest
 
 from det_jupyter.contract.messages import SystemSample
 from det_jupyter.diagnosis import RunVerdict
-from det_jupyter.diagnosis.run_facts import Growth
+from det_jupyter.diagnosis.run_facts import MemoryGrowth
 from tests.unit.diagnosis.samples import (
     HEALTHY,
     NOW,
@@ -140,8 +140,8 @@ def test_the_last_word_needs_no_second_finding() -> None:
     assert found.kind == "input"
 
 
-def growth(*megabytes: float, every_s: float = 5.0) -> Growth:
-    return Growth(
+def growth(*megabytes: float, every_s: float = 5.0) -> MemoryGrowth:
+    return MemoryGrowth(
         rank=0,
         of="rank",
         name="memory_pss",

@@ -20,7 +20,7 @@ from det_jupyter.launch import (
     torch_distributed,
     wrap_rank,
 )
-from det_jupyter.launch.computers import Computers, Run, computers_of, count_gpus, find_run
+from det_jupyter.launch.computers import Computers, RunLayout, computers_of, count_gpus, find_run
 from det_jupyter.launch.workers import Worker
 
 WRAP = (sys.executable, "-m", "det_jupyter.launch.wrap_rank", "--with-parent")
@@ -82,7 +82,7 @@ def test_a_run_is_that_of_the_plan_in_its_folder(in_run: Callable[..., Path]) ->
         "GROUP_WORLD_SIZE": "2",
     }
     (folder / "plan.json").write_text('{"slots": [{}, {}]}')
-    assert find_run() == Run(run.folder, ("", ""))
+    assert find_run() == RunLayout(run.folder, ("", ""))
     (folder / "plan.json").unlink()
     assert find_run() is None
 
@@ -421,7 +421,7 @@ def test_a_wrapped_rank_prints_with_its_prefix_or_becomes_the_command(
 ) -> None:
     became: list[Any] = []
 
-    def become(run: Run, rank: int, command: list[str]) -> int:
+    def become(run: RunLayout, rank: int, command: list[str]) -> int:
         became.append((rank, command))
         return 126
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.contract.host.rundir import RUN_VARIABLE, RunDir
-from det_jupyter.launch.chief_launcher import Job
-from det_jupyter.launch.computers import Computers, Run, computers_of, count_gpus
+from det_jupyter.launch.chief_launcher import RanksToStart
+from det_jupyter.launch.computers import Computers, RunLayout, computers_of, count_gpus
 from det_jupyter.launch.deepspeed import deepspeed_command
 from det_jupyter.launch.horovod import horovodrun_command
 from det_jupyter.launch.mpi import mpirun_command
@@ -88,7 +88,7 @@ def test_scripts_modules_and_other_programs_are_commands_of_a_rank() -> None:
 
 
 def test_the_ranks_of_an_agent_are_those_of_a_computer() -> None:
-    run = Run(RunDir(Path("run")), ("left", "left", "right", "right"))
+    run = RunLayout(RunDir(Path("run")), ("left", "left", "right", "right"))
     variables = {"GROUP_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4000"}
     computers = computers_of(run, variables)
     assert (computers.index, computers.num, computers.num_ranks) == (1, 2, 2)
@@ -125,21 +125,23 @@ def test_only_gpus_that_are_shown_to_us_count(shown: str, num: int) -> None:
 def test_mpirun_starts_each_rank_through_wrap_rank() -> None:
     ranks = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK"
     command = ("./train",)
-    assert mpirun_command("mpirun", Job(4), ("-x", "A"), command, is_open=True) == (
+    assert mpirun_command("mpirun", RanksToStart(4), ("-x", "A"), command, is_open=True) == (
         *("mpirun", "-np", "4", "--bind-to", "none", "--oversubscribe"),
         *("--noprefix", "-x", "A"),
         *(*WRAP, ranks, "./train"),
     )
-    bound = mpirun_command("mpirun", Job(4), ("--bind-to", "core"), command, is_open=True)
+    bound = mpirun_command("mpirun", RanksToStart(4), ("--bind-to", "core"), command, is_open=True)
     assert bound.count("--bind-to") == 1
-    assert mpirun_command("mpirun", Job(2), (), command, is_open=False) == (
+    assert mpirun_command("mpirun", RanksToStart(2), (), command, is_open=False) == (
         *("mpirun", "-n", "2"),
         *(*WRAP, ranks, "./train"),
     )
 
 
 def test_horovodrun_starts_each_rank_through_wrap_rank() -> None:
-    assert horovodrun_command("horovodrun", Job(2), ("--verbose",), ("python3", "t.py")) == (
+    assert horovodrun_command(
+        "horovodrun", RanksToStart(2), ("--verbose",), ("python3", "t.py")
+    ) == (
         *("horovodrun", "-np", "2", "-H", "localhost:2", "--verbose"),
         *(*WRAP, "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK", "python3", "t.py"),
     )

@@ -12,7 +12,7 @@ import pytest
 
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.launch import workers as module
-from det_jupyter.launch.computers import Run
+from det_jupyter.launch.computers import RunLayout
 from det_jupyter.launch.copies import Tail
 from det_jupyter.launch.workers import Worker, exit_code, run_workers
 from tests.waiting import wait_until_gone
@@ -80,7 +80,7 @@ def test_lines_get_their_prefix_and_the_last_ones_of_a_failure_are_repeated(
 def test_output_goes_to_the_file_of_the_rank_and_its_failure_to_the_journal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = Run(RunDir(tmp_path), ("a",))
+    run = RunLayout(RunDir(tmp_path), ("a",))
     worker = shell("echo out; echo err >&2; exit 3", output=run.folder.output(0))
     assert run_workers([worker], "test", run=run) == 3
     assert capfd.readouterr().err == "test: rank 0 failed with exit code 3\n"

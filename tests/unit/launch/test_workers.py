@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.journal import RankFailure, RankStarted, parse_line, to_line
-from det_jupyter.launch.computers import Run
+from det_jupyter.launch.computers import RunLayout
 from det_jupyter.launch.workers import describe, journal_failure
 
 
@@ -27,8 +27,8 @@ def test_how_a_process_ended(code: int, text: str) -> None:
     assert describe(code) == text
 
 
-def run_in(folder: Path) -> Run:
-    return cast(Run, SimpleNamespace(folder=RunDir(folder)))
+def run_in(folder: Path) -> RunLayout:
+    return cast(RunLayout, SimpleNamespace(folder=RunDir(folder)))
 
 
 def failures(folder: Path, rank: int = 1) -> list[Any]:

@@ -15,7 +15,7 @@ import pytest
 
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.launch import chief_launcher, mpi, workers, wrap_rank
-from det_jupyter.launch.computers import Run
+from det_jupyter.launch.computers import RunLayout
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_rank_becomes_its_command_with_its_variables_and_its_file(
         monkeypatch.delenv(name, raising=False)
     if rank_variable is not None:
         monkeypatch.setenv("RANK", rank_variable)
-    run = Run(RunDir(tmp_path), ("a", "a"))
+    run = RunLayout(RunDir(tmp_path), ("a", "a"))
     num = len(os.listdir("/proc/self/fd"))
     if error is None:
         with pytest.raises(Became):
@@ -147,7 +147,7 @@ def test_other_computers_wait_until_the_launcher_of_the_first_has_ended(
                 raise KeyboardInterrupt
 
     monkeypatch.setattr(chief_launcher, "time", SimpleNamespace(sleep=sleep))
-    job = chief_launcher.Job(4, 1, None, ended if is_there else None)
+    job = chief_launcher.RanksToStart(4, 1, None, ended if is_there else None)
     if is_there:
         assert chief_launcher.run_on_chief("mpi", job, ("mpirun",), {}) == 7
     else:  # nothing tells its end: the agent ends this process

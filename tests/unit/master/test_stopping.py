@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
-from det_jupyter.contract.host.processes import Process, birth_of
+from det_jupyter.contract.host.processes import ProcessIdentity, birth_of
 from det_jupyter.contract.host.tensorboards import Board, make_board_folder, save
 from det_jupyter.errors import DetError
 from det_jupyter.master import stopping
@@ -19,7 +19,7 @@ from det_jupyter.master import stopping
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use an empty home, in which no process can be ended."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
-    monkeypatch.setattr(Process, "end", lambda process, timeout_s: False)
+    monkeypatch.setattr(ProcessIdentity, "end", lambda process, timeout_s: False)
 
 
 def test_nothing_runs_in_a_new_home() -> None:
@@ -27,7 +27,7 @@ def test_nothing_runs_in_a_new_home() -> None:
 
 
 def test_a_board_without_files_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = Process.of(os.getpid())
+    process = ProcessIdentity.of(os.getpid())
     monkeypatch.setattr(stopping, "boards_of", lambda data: [process])
     with pytest.raises(DetError, match=rf"TensorBoard \(pid {os.getpid()}\).*repeat this command"):
         stopping.end_everything()

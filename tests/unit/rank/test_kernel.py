@@ -16,7 +16,7 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 
 from det_jupyter.contract.host.connection_files import read_connection_file
 from det_jupyter.rank import kernel
-from det_jupyter.rank.kernel import RankKernel
+from det_jupyter.rank.kernel import KernelServer
 
 
 def test_only_what_the_kernels_thread_prints_goes_to_consoles(
@@ -110,7 +110,7 @@ def test_a_kernel_is_started_once_however_often_that_is_wanted(
 ) -> None:
     served = Served(monkeypatch)
     file = tmp_path / "kernel-0.json"
-    made = RankKernel(file, "/s/0", dict)
+    made = KernelServer(file, "/s/0", dict)
     made.start_soon()
     served.done.wait()
     made.start()
@@ -126,7 +126,7 @@ def test_a_rank_trains_on_without_a_kernel_that_cannot_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served = Served(monkeypatch, OSError("no descriptor is free"))
-    RankKernel(tmp_path / "kernel-0.json", "/s/0", dict).start()
+    KernelServer(tmp_path / "kernel-0.json", "/s/0", dict).start()
     served.done.wait()
     wait_for_threads()
     assert "OSError: no descriptor is free" in capsys.readouterr().err

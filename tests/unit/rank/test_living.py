@@ -29,7 +29,7 @@ from det_jupyter.errors import InvalidHP
 from det_jupyter.rank import rank as module
 from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith
-from det_jupyter.rank.rank import Rank, run_rank
+from det_jupyter.rank.rank import RankProgram, run_rank
 from tests.unit.rank.rank_specs import make_spec
 
 
@@ -51,7 +51,7 @@ class World:
             return lambda *_, **__: self.done.append(what)
 
         monkeypatch.setattr(module, "prepare_python", note("prepare"))
-        monkeypatch.setattr(module, "RankKernel", self._kernel)
+        monkeypatch.setattr(module, "KernelServer", self._kernel)
         monkeypatch.setattr(module, "watch_lifeline", self._watch)
         monkeypatch.setattr(module, "give_evidence", note("evidence"))
         monkeypatch.setattr(module, "left_out", lambda spec: ["LONG"])
@@ -120,7 +120,7 @@ def test_a_rank_that_trains_a_class_journals_its_start_and_its_end(
     world: World, tmp_path: Path
 ) -> None:
     spec = make_spec(tmp_path, rank=1, num_ranks=2)
-    rank = Rank(spec)
+    rank = RankProgram(spec)
     assert rank.live() == 0
     started, notice, ended = records(tmp_path, 1)
     assert isinstance(started, RankStarted)
@@ -155,7 +155,7 @@ def test_a_function_is_called_on_each_rank_and_one_reads_its_files(
         """Train."""
 
     world.entrypoint, world.is_chief, world.reason = train, is_chief, "preempted"
-    assert Rank(make_spec(tmp_path, "train")).live() == 0
+    assert RankProgram(make_spec(tmp_path, "train")).live() == 0
     assert world.given[0][0] is train
     assert world.done.index("current") < world.done.index("run")
     assert "keep group" not in world.done  # one rank alone has no group
@@ -186,7 +186,7 @@ def test_the_end_of_a_program_is_left_to_the_agent(
     done: list[str],
 ) -> None:
     spec = make_spec(tmp_path, entrypoint, rank=rank, num_ranks=num_ranks)
-    assert Rank(spec).live() == 0
+    assert RankProgram(spec).live() == 0
     assert not [each for each in records(tmp_path, rank) if isinstance(each, RunEnded)]
     assert [what for what in world.done if what in ("time", "events", "run")] == done
     assert world.joined == []
@@ -199,7 +199,7 @@ def test_the_end_of_a_program_is_left_to_the_agent(
 def test_a_console_has_the_variables_of_the_work_and_of_the_rank(
     world: World, tmp_path: Path
 ) -> None:
-    rank = Rank(make_spec(tmp_path, rank=1, num_ranks=2))
+    rank = RankProgram(make_spec(tmp_path, rank=1, num_ranks=2))
     names = {"rank", "world_size", "device", "det_stack"}
     assert rank._namespace().keys() == names
     rank.live()
@@ -253,7 +253,7 @@ def test_a_rank_exits_with_the_code_of_its_end(
     work: Any,
     expected: list[Any],
 ) -> None:
-    def live(rank: Rank) -> int:
+    def live(rank: RankProgram) -> int:
         rank.work = work
         if error is not None:
             raise error
@@ -263,7 +263,7 @@ def test_a_rank_exits_with_the_code_of_its_end(
     child = SimpleNamespace(kill=lambda: killed.append("worker"))
     monkeypatch.setattr(module.multiprocessing, "active_children", lambda: [child])  # type: ignore[attr-defined]
     monkeypatch.setattr(module, "ProgramRun", Program)
-    monkeypatch.setattr(Rank, "live", live)
+    monkeypatch.setattr(RankProgram, "live", live)
     with pytest.raises(Left):
         run_rank(make_spec(tmp_path))
     assert leave == expected
@@ -281,12 +281,12 @@ def test_a_process_that_the_program_has_forked_is_no_rank(
     pids = iter([1, 2])
     monkeypatch.setattr(os, "getpid", lambda: next(pids))
 
-    def live(rank: Rank) -> int:
+    def live(rank: RankProgram) -> int:
         if error is not None:
             raise error
         return 0
 
-    monkeypatch.setattr(Rank, "live", live)
+    monkeypatch.setattr(RankProgram, "live", live)
     with pytest.raises(Left):
         run_rank(make_spec(tmp_path))
     assert leave == [("copy", error)]
@@ -296,7 +296,7 @@ def test_a_process_that_the_program_has_forked_is_no_rank(
 def test_hyperparameters_that_cannot_work_end_the_trial_without_a_failure(
     world: World, tmp_path: Path
 ) -> None:
-    rank = Rank(make_spec(tmp_path))
+    rank = RankProgram(make_spec(tmp_path))
     assert rank.fail(InvalidHP("lr is too large")) == 1
     rank.work = world._run()
     assert rank.fail(InvalidHP("lr is too large")) == 1
@@ -314,7 +314,7 @@ def test_hyperparameters_that_cannot_work_end_the_trial_without_a_failure(
 def test_a_traceback_begins_on_a_line_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: str, blank: bool
 ) -> None:
-    rank = Rank(make_spec(tmp_path))
+    rank = RankProgram(make_spec(tmp_path))
     (tmp_path / "output-0").write_text(printed)
     assert rank.fail(ValueError("no")) == 1
     shown = capsys.readouterr().err
@@ -327,7 +327,7 @@ def test_a_traceback_begins_on_a_line_of_its_own(
 def test_a_thread_that_fails_is_told_and_the_rank_trains_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rank = Rank(make_spec(tmp_path, rank=1, num_ranks=2))
+    rank = RankProgram(make_spec(tmp_path, rank=1, num_ranks=2))
 
     def ended(error: BaseException | None, name: str | None = "loader") -> None:
         thread = None if name is None else threading.Thread(name=name)
@@ -354,7 +354,7 @@ def test_labels_of_cells_are_known_before_their_code_runs(world: World, tmp_path
     cells = {"<cell 3>": {"label": "Cell In[3]", "source": "def f(): raise ValueError\n"}}
     sources = BlobStore(tmp_path / "blobs").put(json.dumps(cells).encode())
     capsule = Capsule(entrypoint="Trial", payload="a" * 64, sources=sources)
-    rank = Rank(make_spec(tmp_path, capsule=capsule))
+    rank = RankProgram(make_spec(tmp_path, capsule=capsule))
     rank.live()
     scope: dict[str, Any] = {}
     exec(compile("def f(): raise ValueError('no')", "<cell 3>", "exec"), scope)
@@ -371,6 +371,6 @@ def test_a_rank_alone_has_lost_no_other_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_ranks: int
 ) -> None:
     monkeypatch.setattr("det_jupyter.core.failures._ECHO_DELAY_S", 0.0)
-    Rank(make_spec(tmp_path, num_ranks=num_ranks)).fail(PeerLost("closed by peer"))
+    RankProgram(make_spec(tmp_path, num_ranks=num_ranks)).fail(PeerLost("closed by peer"))
     assert isinstance(failure := records(tmp_path)[-1], RankFailure)
     assert failure.error.startswith("another rank is gone") is (num_ranks == 2)

@@ -22,7 +22,7 @@ from det_jupyter.contract.run.journal import RankFailure, parse_line
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, PeerRefused, ProtocolMismatch
 from det_jupyter.rank.endings import ExitedWith, describe_exit
-from det_jupyter.rank.rank import Rank
+from det_jupyter.rank.rank import RankProgram
 
 CHECKPOINT = CheckpointRef(uuid="ckpt10", path="/checkpoints/ckpt10", steps_completed=10)
 LOST_WORKER = "DataLoader worker (pid 7) is killed by signal: Killed."
@@ -52,7 +52,7 @@ def fail(
         target=Length("batches", 9),
     )
     place: dict[str, Any] = {"master_addr": "127.0.0.1", "master_port": 0}
-    rank = Rank(
+    rank = RankProgram(
         RankSpec(
             plan=plan,
             place=RankPlace(rank=0, world_size=1, local_rank=0, local_world_size=1, **place),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Progress
 from det_jupyter.master.machine.model.events import Event
-from det_jupyter.master.service.reports.journal_records import Source, take_record
+from det_jupyter.master.service.reports.journal_records import JournalWriter, take_record
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.storing.store import Store
@@ -67,7 +67,7 @@ class World:
         experiment_id, trial_id, number = map(int, run.split("."))
         if trial_id not in self.service.machine.state.trials:
             return
-        source = Source(
+        source = JournalWriter(
             allocation_id=run, experiment_id=experiment_id, trial_id=trial_id, run=number,
             rank=0, agent="box", metric="error", time_metric=None, policies=(),
         )  # fmt: skip

@@ -18,7 +18,7 @@ from det_jupyter.master.machine.model.commands import Command
 from det_jupyter.master.machine.model.events import Event, ExperimentDeleted
 from det_jupyter.master.machine.model.turn import HandlerFailed
 from det_jupyter.master.service.committing import transaction as transactions
-from det_jupyter.master.service.storing.facts import Facts
+from det_jupyter.master.service.storing.facts import HostFacts
 from det_jupyter.master.service.storing.store import Store
 from det_jupyter.reader import replica as module
 from det_jupyter.reader.replica import News, Replica
@@ -357,8 +357,8 @@ def test_facts_are_read_as_they_are_now(world: World) -> None:
     world.replica.read()
     assert world.replica._store is not None
     with world.service.store.transaction():
-        world.service.store.facts.set(Facts(cluster_notes={"ray": "full"}))
-    assert world.replica._store.facts.get() == Facts(cluster_notes={"ray": "full"})
+        world.service.store.facts.set(HostFacts(cluster_notes={"ray": "full"}))
+    assert world.replica._store.facts.get() == HostFacts(cluster_notes={"ray": "full"})
 
 
 def test_a_tracker_that_cannot_be_reached_is_shown(world: World) -> None:

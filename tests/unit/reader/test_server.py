@@ -22,7 +22,7 @@ from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from det_jupyter.reader import server as servers
-from det_jupyter.reader.server import BoundedServer, Reader, make_application
+from det_jupyter.reader.server import BoundedServer, ReaderState, make_application
 from det_jupyter.reader.tab import READ_ONLY
 
 MAY_WRITE = {"Authorization": "Bearer secret", "X-Det-May-Write": "1"}
@@ -32,7 +32,7 @@ class Served:
     """A reader that serves in this process, of a master that has never run."""
 
     def __init__(self, listeners: list[socket.socket]) -> None:
-        self.reader = Reader("secret", Path("/nowhere/det.sqlite3"))
+        self.reader = ReaderState("secret", Path("/nowhere/det.sqlite3"))
         self.server = BoundedServer(make_application(self.reader), waiting=self.reader.waiting)
         self.server.add_sockets(listeners)
         self.port: int = listeners[0].getsockname()[1]
@@ -117,7 +117,7 @@ def test_the_first_frame_says_who_speaks() -> None:
             assert (await heard(late))["instance"] == served.reader.instance
             late.close()
             await served.until(num_tabs=1)
-            assert Reader("secret", Path()).instance != served.reader.instance
+            assert ReaderState("secret", Path()).instance != served.reader.instance
 
     asyncio.run(act())
 

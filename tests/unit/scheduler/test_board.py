@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from det_jupyter.scheduler.board import Board
+from det_jupyter.scheduler.board import SlotBoard
 from det_jupyter.scheduler.model import AgentSlots, Group, PoolRules
 from tests.scheduler_pool import Pool
 from tests.unit.scheduler.pool_world import (
@@ -235,7 +235,7 @@ def test_a_gang_that_leaves_gives_its_slots_back_on_each_agent() -> None:
         pool = make_pool(rules, "a:4 b:2 c:2")
         hold(pool, ask("x1", 4), "a:01 b:01")
         hold(pool, ask("x2", 1), "a:2")
-        board = Board(pool.snapshot())
+        board = SlotBoard(pool.snapshot())
         assert board.leave("x1") == {"a": 2, "b": 2}
         assert board.leave("x2") == {"a": 1}
 

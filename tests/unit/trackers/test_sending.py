@@ -16,10 +16,10 @@ import pytest
 from det_jupyter.contract.messages import TrackerOrder, TrackerWork
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.trackers import __main__ as program
-from det_jupyter.trackers.service import Refused, Source, Unreachable
+from det_jupyter.trackers.service import MasterFeed, TrackerRefused, Unreachable
 
 
-class Works(Source):
+class Works(MasterFeed):
     """A master with these experiments behind, which then replaces the process."""
 
     def __init__(self, *numbers: int) -> None:
@@ -63,7 +63,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("problem", "text"),
     [
-        (Refused("team has failed"), "team has failed"),
+        (TrackerRefused("team has failed"), "team has failed"),
         (KeyError("x"), "it could not be sent (KeyError)"),
         (NotFound("there is no trial 3"), "there is no trial 3"),
     ],
@@ -83,7 +83,7 @@ def test_a_tracker_that_cannot_be_reached_is_reported_once_and_is_not_asked_agai
 
 def order_of(tracker: dict[str, Any], **changes: Any) -> TrackerOrder:
     order = TrackerOrder(
-        group="group", tracker=tracker, folder="/f", credentials={}, is_users=True
+        group="group", tracker=tracker, folder="/f", credentials={}, gets_credentials=True
     )
     return order.model_copy(update=changes)
 
@@ -119,7 +119,7 @@ def test_an_address_of_the_user_without_credentials_gets_those_of_the_master(
 def test_an_address_that_is_not_the_users_gets_no_credentials_that_lie_around(
     environment: Any,
 ) -> None:
-    program.take_credentials(order_of({}, credentials={"A": "b"}, is_users=False))
+    program.take_credentials(order_of({}, credentials={"A": "b"}, gets_credentials=False))
     assert environment == {"A": "b", "HOME": "/dev/null"}
 
 
@@ -142,7 +142,9 @@ class Started:
         monkeypatch.setattr(program, "take_credentials", lambda order: self.done.append("own"))
         monkeypatch.setattr(program, "refuse_reserved", lambda: self.done.append("refuse"))
         monkeypatch.setattr(program, "find_master", lambda: SimpleNamespace(host="here"))
-        monkeypatch.setattr(program, "Session", lambda info, *, is_users: (info, is_users))
+        monkeypatch.setattr(
+            program, "Session", lambda info, *, is_background: (info, is_background)
+        )
         monkeypatch.setattr(program, "Client", lambda session: session)
         monkeypatch.setattr(program, "_sender_of", lambda order, source: order.tracker["type"])
         monkeypatch.setattr(program, "send_all", self._send_all)
@@ -229,7 +231,7 @@ def test_a_sender_is_that_of_the_trackers_library(
         assert (facts["project"], facts["entity"]) == ("p", "e")
     else:
         assert (facts["tracking_uri"], facts["secrets"]) == ("http://127.0.0.1:1", ["s"])
-        assert facts["is_users"] is True
+        assert facts["gets_credentials"] is True
 
 
 def test_own_lines_are_kept_and_what_libraries_print_is_not(

@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.trackers import MOST_OF_PROBLEM
 from det_jupyter.errors import NotFound
-from det_jupyter.trackers.service import Source
+from det_jupyter.trackers.service import MasterFeed
 from tests.unit.view.view_samples import checkpoint, curve, experiment, trial
 
 WORK = TrackerWork(id=5, experiment_id=7, key="k", seq=0, runs={})
@@ -63,8 +63,8 @@ class Master:
         return [WORK] if group == "group" else []
 
 
-def source_of(master: Master) -> Source:
-    return Source(cast("Any", master), "here")
+def source_of(master: Master) -> MasterFeed:
+    return MasterFeed(cast("Any", master), "here")
 
 
 def test_the_feed_is_read_some_items_at_a_time_until_there_are_no_more() -> None:

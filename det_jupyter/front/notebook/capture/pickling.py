@@ -33,7 +33,7 @@ from det_jupyter.contract.trial.captured import (
 )
 from det_jupyter.front.notebook.capture.refusals import (
     BY_NAME_ONLY,
-    RefusedError,
+    CaptureRefused,
     qualified_names,
     refusal_of,
 )
@@ -52,7 +52,7 @@ _PUBLIC = ("det_jupyter.pytorch", "det_jupyter.core")
 _Reducer = Callable[[Any], Any]
 
 
-class Sink(Protocol):
+class ByteSink(Protocol):
     """The target of a stream."""
 
     def write(self, data: bytes, /) -> object:
@@ -60,11 +60,11 @@ class Sink(Protocol):
 
 
 class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
-    """cloudpickle with our reductions; raises RefusedError for objects that cannot be sent."""
+    """cloudpickle with our reductions; raises CaptureRefused for objects that cannot be sent."""
 
     def __init__(
         self,
-        file: Sink,
+        file: ByteSink,
         namespace: Mapping[str, Any],
         buffer_callback: Callable[[pickle.PickleBuffer], bool] | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
 
     def _reducer_of(self, type_: type) -> _Reducer:
         if refusal := refusal_of(type_):
-            error = RefusedError(refusal)
+            error = CaptureRefused(refusal)
             return functools.partial(self._reduce_refused, error)
         for name in qualified_names(type_):
             if name in self._special:
@@ -110,13 +110,13 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
     def _reduce_as_cloudpickle(self, obj: Any) -> Any:
         return super().reducer_override(obj)
 
-    def _reduce_refused(self, error: RefusedError, obj: Any) -> Any:
+    def _reduce_refused(self, error: CaptureRefused, obj: Any) -> Any:
         for name in _STANDARD_STREAMS:
             if obj is getattr(sys, name, None):
                 return getattr, (sys, name)  # the rank has its own
         return self.refuse(error)
 
-    def refuse(self, error: RefusedError) -> Any:
+    def refuse(self, error: CaptureRefused) -> Any:
         """Handle an object that cannot be sent: raise; a subclass may substitute it."""
         raise error
 
@@ -125,7 +125,7 @@ class TrialPickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is
         # `__main__`, which ranks do not have.
         claims_main = getattr(obj, "__module__", None) == "__main__"
         if claims_main and isinstance(obj.__reduce_ex__(5), str):
-            return self.refuse(RefusedError(BY_NAME_ONLY))
+            return self.refuse(CaptureRefused(BY_NAME_ONLY))
         return NotImplemented
 
     def reduce_reference(self, obj: Any) -> Any:
@@ -267,7 +267,7 @@ def _is_shell_builtin(name: str, value: Any) -> bool:
 class PackPickler(TrialPickler):
     """Stores large buffers as blobs, and collects the code files and modules referred to."""
 
-    def __init__(self, file: Sink, namespace: Mapping[str, Any], blobs: BlobStore) -> None:
+    def __init__(self, file: ByteSink, namespace: Mapping[str, Any], blobs: BlobStore) -> None:
         super().__init__(file, namespace, self._place_buffer)
         self._blobs = blobs
         self.buffers: list[str] = []

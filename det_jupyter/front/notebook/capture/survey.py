@@ -23,8 +23,8 @@ from typing import Any
 
 from det_jupyter.front.notebook.capture.pickling import TrialPickler, is_importable, is_plain_array
 from det_jupyter.front.notebook.capture.refusals import (
-    Refusal,
-    RefusedError,
+    CaptureRefusal,
+    CaptureRefused,
     qualified_names,
     refusal_for_failure,
     refusal_of,
@@ -164,7 +164,7 @@ class _SurveyPickler(TrialPickler):
         self._count(storage.data_ptr(), storage.nbytes())
         return _CUT
 
-    def refuse(self, error: RefusedError) -> Any:
+    def refuse(self, error: CaptureRefused) -> Any:
         if self._name is None:
             return super().refuse(error)
         self._survey.failures.setdefault(self._name, error)
@@ -191,7 +191,7 @@ class Culprit:
 
     path: str
     type_name: str
-    refusal: Refusal
+    refusal: CaptureRefusal
 
 
 def find_culprits(survey: Survey, name: str) -> list[Culprit]:

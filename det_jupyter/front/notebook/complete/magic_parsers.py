@@ -18,9 +18,9 @@ from det_jupyter.front.verbs.arguments import (
     whole,
 )
 from det_jupyter.front.verbs.grammar import (
-    Group,
     LineParser,
     Verb,
+    VerbGroup,
     add_arguments,
     argument,
     flag,
@@ -82,7 +82,7 @@ _CELL = (
     QUEUE_ANYWAY,
 )
 
-EXPERIMENT = Group(
+EXPERIMENT = VerbGroup(
     name="%det_experiment",
     help="See and steer experiments; as a cell magic (%%det_experiment) submit one.",
     default="list",
@@ -119,13 +119,13 @@ CELL_VERBS = [
     verb.name for verb in EXPERIMENT.members if isinstance(verb, Verb) and verb.takes_text
 ]
 
-DET = Group(
+DET = VerbGroup(
     name="%det",
     help="Experiments, slots, queues and pools; templates of configurations.",
     metavar="WHAT",
     absent=OF_DET | NOT_IN_NOTEBOOKS,
     members=(
-        Group(
+        VerbGroup(
             name="experiment",
             aliases=("e",),
             help="see and steer experiments, as %%det_experiment does",

@@ -22,7 +22,7 @@ from det_jupyter.errors import DetError, NotFound, RankFailed
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.front_end import can_draw, front_end
 from det_jupyter.front.notebook.handles.live import LiveView, await_last_picture
-from det_jupyter.front.notebook.handles.progress import WaitProgress, WaitReasons
+from det_jupyter.front.notebook.handles.progress import ReasonPrinter, WaitProgress
 from det_jupyter.front.verbs.experiment_list import found_text
 from det_jupyter.front.verbs.listings import MOST_ROWS
 from det_jupyter.view import ViewState
@@ -202,7 +202,7 @@ class NotebookExperiment(Experiment):
         super().delete(ask=ask)
 
     def _wait(self, timeout: float | None, on_tick: Callable[[ViewState], None]) -> State:
-        progress, waiting = WaitProgress(self.id), WaitReasons(self._client)
+        progress, waiting = WaitProgress(self.id), ReasonPrinter(self._client)
 
         def tick(view: ViewState) -> None:
             progress.tick(view)

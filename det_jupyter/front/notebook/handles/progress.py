@@ -16,7 +16,7 @@ from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.front.notebook.handles.live import display_forms
 from det_jupyter.view import HangNews, ViewState, WaitingNews
 from det_jupyter.view.making.search_view import ranked
-from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.search_state import SearchState
 from det_jupyter.view.model.status_looks import ENDED, STATUS_WORDS, Status
 
 _BAR = (
@@ -75,7 +75,7 @@ class WaitProgress:
             self._bar.close()
 
 
-class WaitReasons:
+class ReasonPrinter:
     """Prints the reason why an experiment waits, and each new reason; and hangs of its trials."""
 
     def __init__(self, client: Client) -> None:
@@ -117,7 +117,7 @@ def _fields(state: ViewState) -> dict[str, Any]:
     }
 
 
-def _search_fields(state: ViewState, search: Search) -> dict[str, Any]:
+def _search_fields(state: ViewState, search: SearchState) -> dict[str, Any]:
     """Return the fields of a search's bar, which counts ended trials."""
     parts = []
     best = next(iter(ranked(search)), None)

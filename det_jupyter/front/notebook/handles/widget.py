@@ -37,12 +37,12 @@ _MOST_SHARE = 0.5  # of the document's characters; a longer patch makes the next
 Send = Callable[[Any], None]
 
 
-def tabs_answer(client: Client, experiment_id: int, question: answering.Question) -> TabsAnswer:
+def tabs_script(client: Client, experiment_id: int, question: answering.Question) -> TabsAnswer:
     """Return the JavaScript of the view's tabs, which is loaded on demand."""
     return TabsAnswer(text=(front_end.STATIC_DIR / "tabs.js").read_text(encoding="utf-8"))
 
 
-ANSWERERS: Mapping[str, answering.Answerer] = {**answering.ANSWERERS, "tabs": tabs_answer}
+ANSWERERS: Mapping[str, answering.Answerer] = {**answering.ANSWERERS, "tabs": tabs_script}
 
 
 def answer_soon(

@@ -13,7 +13,7 @@ from IPython.core.getipython import get_ipython
 
 from det_jupyter.client.calls import explains_arguments
 from det_jupyter.client.submitting.drafts import lay_over, read_file, with_template
-from det_jupyter.config import Reading, read_yaml, try_changes
+from det_jupyter.config import YamlDocument, read_yaml, try_changes
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.submit.caller import Caller
@@ -111,14 +111,14 @@ def _entrypoint_of(trial: Any, problems: list[Problem]) -> str | list[str]:
     return name
 
 
-def _read_config(config: Any, problems: list[Problem]) -> tuple[Reading, str]:
+def _read_config(config: Any, problems: list[Problem]) -> tuple[YamlDocument, str]:
     """Read the configuration; return it and the file that its problems name, or "".
 
     `problems` are added to the reading, or to the ConfigError if it cannot be read.
     """
     if isinstance(config, Mapping):
         document, found = try_changes(config)
-        return Reading(document=document, problems=[*problems, *found]), ""
+        return YamlDocument(document=document, problems=[*problems, *found]), ""
     where = ""
     try:
         if not isinstance(config, str | Path):

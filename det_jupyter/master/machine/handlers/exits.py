@@ -34,7 +34,7 @@ from det_jupyter.master.machine.rules.log_policies import agent_of
 from det_jupyter.master.machine.rules.outcome import (
     LOST_BY_OTHERS,
     MAX_LOSSES,
-    Outcome,
+    GangOutcome,
     count_repeats,
     failure_after_losses,
     find_failure,
@@ -53,7 +53,7 @@ from det_jupyter.master.machine.rules.trial_orders import (
 from det_jupyter.searcher import ExitReason
 
 # Outcomes after which the trial is queued again, or may be.
-_RUNS_AGAIN = (Outcome.PREEMPTED, Outcome.LOST, Outcome.FAILED)
+_RUNS_AGAIN = (GangOutcome.PREEMPTED, GangOutcome.LOST, GangOutcome.FAILED)
 
 
 def on_gang_exited(turn: Turn, event: GangExited) -> None:
@@ -119,22 +119,22 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     close_run(turn, trial, allocation)
     move_allocation(trial, AllocationState.ENDED)
     forget_hang(turn, trial, allocation)
-    why = f" ({lost_with})" if outcome is Outcome.LOST else ""
+    why = f" ({lost_with})" if outcome is GangOutcome.LOST else ""
     turn.touch(trial, f"run {allocation.run} ended: {outcome}{why}")
-    if outcome is not Outcome.FAILED:
+    if outcome is not GangOutcome.FAILED:
         trial.message = ""  # a message of a log policy does not apply, as the run has not failed
     if outcome in _RUNS_AGAIN:
         trial.avoids = sorted({*trial.avoids, *allocation.excludes})
     match outcome:
-        case Outcome.ENDED_AS_ASKED:
+        case GangOutcome.ENDED_AS_ASKED:
             _on_ended_as_asked(turn, trial, allocation)
-        case Outcome.COMPLETED | Outcome.INVALID:
+        case GangOutcome.COMPLETED | GangOutcome.INVALID:
             _on_completed(turn, trial, allocation)
-        case Outcome.PREEMPTED:
+        case GangOutcome.PREEMPTED:
             _queue_if_active(turn, trial)
-        case Outcome.LOST:
+        case GangOutcome.LOST:
             _on_lost(turn, trial, allocation, event, lost_with)
-        case Outcome.FAILED:
+        case GangOutcome.FAILED:
             _on_failed(turn, trial, allocation, event)
         case _:
             assert_never(outcome)

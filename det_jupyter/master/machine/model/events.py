@@ -125,7 +125,7 @@ class TrialJudged(Wire):
     error: str = ""
 
 
-class NewsSetAside(Wire):
+class ContentSetAside(Wire):
     """An event or record could not be handled, and was stored in the table `quarantine`.
 
     Args:
@@ -136,7 +136,7 @@ class NewsSetAside(Wire):
         gone_ranks: The ranks that have exited; (): all.
     """
 
-    kind: Literal["news_set_aside"] = "news_set_aside"
+    kind: Literal["news_set_aside"] = "news_set_aside"  # its name in stored databases
     experiment_id: int | None
     what: str
     is_fatal: bool
@@ -277,7 +277,7 @@ Event = Annotated[
     | LogMatched
     | HparamsSampled
     | TrialJudged
-    | NewsSetAside
+    | ContentSetAside
     | AgentRegistered
     | AgentAway
     | AgentRemoved

@@ -94,7 +94,7 @@ class Searches:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alert:
+class RaisedAlert:
     """An alert that is sent to the configured addresses (rules/alerts.py).
 
     Args:
@@ -122,7 +122,7 @@ class Changes:
     trials: set[int] = field(default_factory=set)
     checkpoints: set[str] = field(default_factory=set)
     models: set[int] = field(default_factory=set)
-    alerts: list[Alert] = field(default_factory=list)
+    alerts: list[RaisedAlert] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

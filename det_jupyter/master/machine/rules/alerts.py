@@ -14,7 +14,7 @@ from __future__ import annotations
 from det_jupyter.contract.messages import State
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.master.machine.model.state import Experiment, Trial
-from det_jupyter.master.machine.model.turn import Alert, Turn
+from det_jupyter.master.machine.model.turn import RaisedAlert, Turn
 
 _KIND_OF_END = {State.ERROR: AlertKind.FAILED, State.COMPLETED: AlertKind.ENDED}
 
@@ -33,7 +33,7 @@ def raise_alert(
     experiment.alerted.append(kind)
     turn.touch(experiment)
     turn.changes.alerts.append(
-        Alert(
+        RaisedAlert(
             kind=kind,
             experiment_id=experiment.id,
             trial_id=None if trial is None else trial.id,

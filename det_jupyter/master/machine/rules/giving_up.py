@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from det_jupyter.contract.messages import GangExited, Loss, State
 from det_jupyter.master.machine.model.allocations import Allocation
-from det_jupyter.master.machine.model.events import Event, NewsSetAside
+from det_jupyter.master.machine.model.events import ContentSetAside, Event
 from det_jupyter.master.machine.model.lifecycle import move
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.machine.model.turn import Turn
@@ -40,10 +40,10 @@ def experiment_of(state: MachineState, event: Event) -> int | None:
     return experiment_id if trial is None else trial.experiment_id
 
 
-def make_news(
+def content_set_aside(
     experiment_id: int | None, what: str, *, is_fatal: bool, gone: GangExited | None
-) -> NewsSetAside:
-    """Return a NewsSetAside for an event that is set aside.
+) -> ContentSetAside:
+    """Return the event that replaces one that is set aside.
 
     Args:
         experiment_id: The experiment that the event is about; None if it is about none.
@@ -51,7 +51,7 @@ def make_news(
         is_fatal: Whether the experiment cannot continue without the event.
         gone: The event, if it reports an exit of ranks.
     """
-    return NewsSetAside(
+    return ContentSetAside(
         experiment_id=experiment_id,
         what=what,
         is_fatal=is_fatal,
@@ -60,7 +60,7 @@ def make_news(
     )
 
 
-def on_news_set_aside(turn: Turn, event: NewsSetAside) -> None:
+def on_content_set_aside(turn: Turn, event: ContentSetAside) -> None:
     """Record that an event was set aside; give up its experiment if the event was needed."""
     experiment = turn.state.experiments.get(event.experiment_id or 0)
     if experiment is None:
@@ -77,11 +77,11 @@ def on_news_set_aside(turn: Turn, event: NewsSetAside) -> None:
         _give_up(turn, experiment, event)
 
 
-def _failure_message(event: NewsSetAside) -> str:
+def _failure_message(event: ContentSetAside) -> str:
     return f"the master failed at {event.what}; master.log has the traceback"
 
 
-def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
+def _give_up(turn: Turn, experiment: Experiment, event: ContentSetAside) -> None:
     if not experiment.is_given_up:
         experiment.is_given_up = True
         experiment.message = _failure_message(event)
@@ -99,7 +99,7 @@ def _give_up(turn: Turn, experiment: Experiment, event: NewsSetAside) -> None:
     _end_if_drained(turn, experiment)
 
 
-def _is_gone(allocation: Allocation, event: NewsSetAside) -> bool:
+def _is_gone(allocation: Allocation, event: ContentSetAside) -> bool:
     """Return whether all ranks of a run have exited; store which parts have."""
     if event.gone != allocation.id:
         return False

@@ -19,7 +19,7 @@ Action = Literal["cancel_retries", "exclude_node"]
 
 
 @dataclass(frozen=True, slots=True)
-class LogPolicy:
+class ActingPolicy:
     """A policy that has an action."""
 
     pattern: str
@@ -27,10 +27,10 @@ class LogPolicy:
     name: str | None = None
 
 
-def policies_of(settings: ExperimentConfig) -> tuple[LogPolicy, ...]:
+def policies_of(settings: ExperimentConfig) -> tuple[ActingPolicy, ...]:
     """Return the log policies of a configuration that have an action."""
     return tuple(
-        LogPolicy(entry.pattern, entry.action, entry.name)
+        ActingPolicy(entry.pattern, entry.action, entry.name)
         for entry in settings.log_policies or ()
         if entry.pattern is not None and entry.action is not None
     )

@@ -64,7 +64,7 @@ MAX_LOSSES = 5
 LOST_BY_OTHERS = (Loss.LEAVING, Loss.MASTER, Loss.CUT)
 
 
-class Outcome(StrEnum):
+class GangOutcome(StrEnum):
     """The outcome of a gang's end for its trial; see the table above."""
 
     ENDED_AS_ASKED = "ended as asked"
@@ -75,25 +75,25 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> Outcome:
+def judge(trial: Trial, allocation: Allocation, exited: GangExited) -> GangOutcome:
     """Return the outcome of the end of a trial's gang."""
     reported = _reported_end(allocation, exited)
     is_lost = exited.lost or lost_device(exited) is not None
     if is_stopping(trial.state):
         failed = _failed_before_saving(trial, allocation, exited)
-        return Outcome.FAILED if failed else Outcome.ENDED_AS_ASKED
+        return GangOutcome.FAILED if failed else GangOutcome.ENDED_AS_ASKED
     if exited.not_saved:
-        return Outcome.LOST if is_lost else Outcome.FAILED
+        return GangOutcome.LOST if is_lost else GangOutcome.FAILED
     if reported in ("completed", "stopped"):
-        return Outcome.COMPLETED
+        return GangOutcome.COMPLETED
     if reported == "invalid_hp":
-        return Outcome.INVALID
+        return GangOutcome.INVALID
     if allocation.ended_for is not None:
-        return Outcome.FAILED
+        return GangOutcome.FAILED
     rests = trial.is_resting or allocation.is_for_rest
     if rests or reported == "preempted" or exited.killed:
-        return Outcome.PREEMPTED
-    return Outcome.LOST if is_lost else Outcome.FAILED
+        return GangOutcome.PREEMPTED
+    return GangOutcome.LOST if is_lost else GangOutcome.FAILED
 
 
 def lost_device(exited: GangExited) -> tuple[int, DeviceFault] | None:

@@ -20,7 +20,7 @@ from det_jupyter.scheduler.reasons.sizes import could_run, find_impossibility
 
 
 @dataclass(slots=True)
-class QueueEntry:
+class PoolAndPriority:
     """Pool and priority of an experiment, after the changes that were checked so far."""
 
     pool: str
@@ -28,9 +28,9 @@ class QueueEntry:
     set_by: str = ""  # the change that set the priority
 
 
-def queue_entry(state: MachineState, experiment: Experiment) -> QueueEntry:
+def queue_entry(state: MachineState, experiment: Experiment) -> PoolAndPriority:
     """Return an experiment's current pool and priority."""
-    return QueueEntry(state.pool_of(experiment), experiment.priority)
+    return PoolAndPriority(state.pool_of(experiment), experiment.priority)
 
 
 def find_queue_problems(state: MachineState, changes: Sequence[QueueChange]) -> list[Problem]:
@@ -67,7 +67,7 @@ def _experiments_in(change: QueueChange) -> list[int]:
 
 
 def _check_and_apply(
-    state: MachineState, change: QueueChange, entries: dict[int, QueueEntry]
+    state: MachineState, change: QueueChange, entries: dict[int, PoolAndPriority]
 ) -> list[str]:
     """Return the problems of a change; if there are none, apply the change to `entries`."""
     request = change.request
@@ -119,7 +119,7 @@ def find_value_problems(
 
 
 def find_move_problem(
-    state: MachineState, experiment_id: int, anchor_id: int, entries: dict[int, QueueEntry]
+    state: MachineState, experiment_id: int, anchor_id: int, entries: dict[int, PoolAndPriority]
 ) -> str | None:
     """Return why an experiment cannot be moved beside another one; None if it can be moved."""
     entry, anchor = entries[experiment_id], entries[anchor_id]

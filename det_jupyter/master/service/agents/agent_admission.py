@@ -8,7 +8,7 @@ a second process of one name        refused while the first is connected or may 
 from __future__ import annotations
 
 from det_jupyter._version import __version__
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.versions import find_difference
 from det_jupyter.contract.messages import PROTOCOL, OtherVersion, RegisterAgent
 from det_jupyter.errors import Conflict, ProtocolMismatch
@@ -101,7 +101,7 @@ def _other_version(
     agent_id: str, registration: RegisterAgent | OtherVersion, is_remote: bool
 ) -> str:
     pid = registration.pid
-    process = Process(pid, registration.birth, registration.hostname)
+    process = ProcessIdentity(pid, registration.birth, registration.hostname)
     versions = (
         f"agent {agent_id} (process {pid}{process.on_host}) is det_jupyter "
         f"{registration.version} (protocol {registration.protocol}), and this master is "

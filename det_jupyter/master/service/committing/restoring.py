@@ -7,8 +7,8 @@ An event that was handled once may fail now, because the program has changed or 
 damaged. The master must start nevertheless:
 
     a snapshot that cannot be read      is quarantined; the one before it is used, and more events
-    an event that cannot be read or     is quarantined; an event NewsSetAside replaces it and keeps
-      handled                           its number, and its experiment ends
+    an event that cannot be read or     is quarantined; an event ContentSetAside replaces it and
+      handled                           keeps its number, and its experiment ends
 
 The ids of experiments and trials that such an event has created are not given to others, so that
 later ones keep theirs.
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from det_jupyter.contract.messages import GangExited, State
 from det_jupyter.contract.values.text import error_line
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.model.events import Event, NewsSetAside, parse_event
+from det_jupyter.master.machine.model.events import ContentSetAside, Event, parse_event
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
-from det_jupyter.master.machine.rules.giving_up import experiment_of, make_news
+from det_jupyter.master.machine.rules.giving_up import content_set_aside, experiment_of
 from det_jupyter.master.service.storing.quarantine import is_system_error
 from det_jupyter.master.service.storing.store import Store
 
@@ -43,7 +43,7 @@ class _FailedEvent:
     text: str
     error: Exception
     experiment_id: int | None = None
-    replacement: NewsSetAside | None = None
+    replacement: ContentSetAside | None = None
 
 
 def restore_machine(store: Store) -> Machine:
@@ -139,7 +139,7 @@ class _Replay:
     def _handle(self, seq: int, at: float, event: Event) -> None:
         self.machine.state.seq = seq - 1  # a damaged file may lack rows
         self.machine.handle(event, at)
-        if isinstance(event, NewsSetAside):
+        if isinstance(event, ContentSetAside):
             self._keep_numbers(seq)
 
     def _keep_numbers(self, seq: int) -> None:
@@ -153,7 +153,7 @@ class _Replay:
         what = f"stored event {failed.seq} ({error_line(failed.error.__cause__ or failed.error)})"
         gone = event if isinstance(event, GangExited) else None
         for is_fatal in (True, False):
-            failed.replacement = make_news(
+            failed.replacement = content_set_aside(
                 failed.experiment_id, what, is_fatal=is_fatal, gone=gone
             )
             try:

@@ -32,7 +32,7 @@ from det_jupyter.master.machine.model.commands import (
 )
 from det_jupyter.master.machine.model.events import ContinueRequested, Event, Request
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed
-from det_jupyter.master.machine.rules.giving_up import experiment_of, make_news
+from det_jupyter.master.machine.rules.giving_up import content_set_aside, experiment_of
 from det_jupyter.master.service.committing.restoring import restore_machine
 from det_jupyter.master.service.storing.log_patterns import Matcher
 from det_jupyter.master.service.storing.progress import StoredProgress
@@ -173,10 +173,10 @@ class Transaction:
         )
         if experiment_id is None:
             return
-        news = make_news(experiment_id, what, is_fatal=is_fatal, gone=gone)
+        event = content_set_aside(experiment_id, what, is_fatal=is_fatal, gone=gone)
         try:
             with self.undoable():
-                self.handle(news)
+                self.handle(event)
         except Exception as failed:  # a handler with a mistake may raise anything
             if self._fails_transaction(failed):
                 raise

@@ -52,7 +52,7 @@ from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.log_policies import is_applied, policies_of
 from det_jupyter.master.service.agents.agent_clock import AgentClock, on_master_clock
 from det_jupyter.master.service.committing.transaction import Transaction
-from det_jupyter.master.service.reports.journal_records import Source, take_journal
+from det_jupyter.master.service.reports.journal_records import JournalWriter, take_journal
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
 
 logger = logging.getLogger(__name__)
@@ -321,7 +321,7 @@ class _Intake:
             experiment_id=carried.trial.experiment_id if carried else None,
         )
 
-    def _take_output(self, source: Source, text: str) -> None:
+    def _take_output(self, source: JournalWriter, text: str) -> None:
         logs = self._transaction.store.logs
         place = {"trial_id": source.trial_id, "run": source.run, "rank": source.rank}
         printed = parse_printed(text, logs.open_line(**place))
@@ -344,7 +344,7 @@ class _Intake:
                     )
                 )
 
-    def _source_of(self, chunk: Chunk) -> Source | None:
+    def _source_of(self, chunk: Chunk) -> JournalWriter | None:
         state = self._transaction.machine.state
         found = state.find_allocation(chunk.allocation_id)
         stream = _STREAM.fullmatch(chunk.stream)
@@ -355,7 +355,7 @@ class _Intake:
         if rank >= len(allocation.slots):
             return None
         settings = state.experiments[trial.experiment_id].settings
-        return Source(
+        return JournalWriter(
             allocation_id=allocation.id,
             experiment_id=trial.experiment_id,
             trial_id=trial.id,

@@ -37,7 +37,7 @@ from det_jupyter.master.machine.model.events import (
     RecordArrived,
     ValidationReported,
 )
-from det_jupyter.master.machine.rules.log_policies import LogPolicy
+from det_jupyter.master.machine.rules.log_policies import ActingPolicy
 from det_jupyter.master.service.agents.agent_clock import ToMaster
 from det_jupyter.master.service.committing.transaction import Transaction
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
@@ -48,7 +48,7 @@ _KIND = re.compile(r'"kind": ?"(\w+)"')  # the kind in a line, even if the line 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class JournalWriter:
     """The rank that has written a chunk, and settings of its experiment."""
 
     allocation_id: str
@@ -59,13 +59,13 @@ class Source:
     agent: str
     metric: str  # the searcher metric
     time_metric: str | None
-    policies: tuple[LogPolicy, ...]  # patterns to search for in the output
+    policies: tuple[ActingPolicy, ...]  # patterns to search for in the output
 
 
 def take_journal(
     transaction: Transaction,
     run_verdicts: RunVerdicts,
-    source: Source,
+    source: JournalWriter,
     text: str,
     to_master: ToMaster,
 ) -> None:
@@ -107,7 +107,7 @@ def take_journal(
     add_metrics(transaction, source, metrics)
 
 
-def _usable_lines(transaction: Transaction, source: Source, text: str) -> Iterator[str]:
+def _usable_lines(transaction: Transaction, source: JournalWriter, text: str) -> Iterator[str]:
     for line in filter(None, text.split("\n")):  # not splitlines: JSON strings may contain U+2028
         experiment = transaction.machine.state.experiments.get(source.experiment_id)
         if experiment is None or experiment.is_given_up:
@@ -116,7 +116,7 @@ def _usable_lines(transaction: Transaction, source: Source, text: str) -> Iterat
 
 
 def take_record(
-    transaction: Transaction, run_verdicts: RunVerdicts, source: Source, record: Record
+    transaction: Transaction, run_verdicts: RunVerdicts, source: JournalWriter, record: Record
 ) -> None:
     """Store a record of a journal; if it changes the state, pass an event to the machine."""
     advance_progress = transaction.progress.advance
@@ -172,7 +172,9 @@ def take_record(
 
 
 def add_metrics(
-    transaction: Transaction, source: Source, records: Sequence[BatchMetrics | MetricsReported]
+    transaction: Transaction,
+    source: JournalWriter,
+    records: Sequence[BatchMetrics | MetricsReported],
 ) -> None:
     """Store consecutive records of metrics."""
     rows = []
@@ -192,7 +194,7 @@ def _stored(record: BatchMetrics | MetricsReported, run: int) -> str:
 
 
 def _report_losses(
-    transaction: Transaction, source: Source, record: BatchMetrics | MetricsReported
+    transaction: Transaction, source: JournalWriter, record: BatchMetrics | MetricsReported
 ) -> None:
     """Pass an event to the machine if a training loss became NaN or infinite, or finite again."""
     found = transaction.machine.state.find_allocation(source.allocation_id)
@@ -226,5 +228,5 @@ def _losses_of(record: BatchMetrics | MetricsReported) -> Iterator[tuple[str, li
     yield from ((name, v) for name, v in of.items() if v and name.lower().endswith("loss"))
 
 
-def _arrival(source: Source, record: MachineRecord) -> RecordArrived:
+def _arrival(source: JournalWriter, record: MachineRecord) -> RecordArrived:
     return RecordArrived(allocation_id=source.allocation_id, rank=source.rank, record=record)

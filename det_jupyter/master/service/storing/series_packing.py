@@ -18,9 +18,9 @@ from det_jupyter.master.service.storing.stored_series import (
     LEVELS,
     MEASURED,
     OF_KEY,
-    Chunk,
     Key,
-    Packed,
+    PackedRows,
+    SeriesChunk,
 )
 from det_jupyter.master.views.series_tables import (
     Table,
@@ -53,7 +53,7 @@ def find_due(path: Path, now: float) -> list[Key]:
         return [Key(*row) for row in rows]
 
 
-def pack(path: Path, key: Key) -> Packed:
+def pack(path: Path, key: Key) -> PackedRows:
     """Return the chunks for the oldest rows of a key; rows that cannot be read are left out."""
     with read_only(path) as db:
         rows = db.execute(
@@ -64,11 +64,11 @@ def pack(path: Path, key: Key) -> Packed:
     chunks = [
         _chunk(key._replace(source=source), table, MEASURED) for source, table in tables.items()
     ]
-    return Packed([number for number, _, _ in rows], chunks)
+    return PackedRows([number for number, _, _ in rows], chunks)
 
 
-def _chunk(key: Key, table: Table, step_s: float, children: tuple[int, ...] = ()) -> Chunk:
-    return Chunk(
+def _chunk(key: Key, table: Table, step_s: float, children: tuple[int, ...] = ()) -> SeriesChunk:
+    return SeriesChunk(
         key=key,
         step_s=step_s,
         begins=float(table.at.min()),
@@ -91,13 +91,13 @@ def tables_of(key: Key, rows: list[tuple[float, str]]) -> dict[str, Table]:
     return {source: of_samples(own) for source, own in samples.items()}
 
 
-def roll_up(path: Path, keys: Sequence[Key]) -> list[Chunk]:
+def roll_up(path: Path, keys: Sequence[Key]) -> list[SeriesChunk]:
     """Return coarser chunks of these sources: one for each level with enough rows to roll up."""
     with read_only(path) as db:
         return [chunk for key in keys for chunk in _rolled_up(db, key)]
 
 
-def _rolled_up(db: sqlite3.Connection, key: Key) -> Iterator[Chunk]:
+def _rolled_up(db: sqlite3.Connection, key: Key) -> Iterator[SeriesChunk]:
     next_steps_s = [*(level.step_s for level in LEVELS[1:]), LAST_STEP_S]
     for level, step_s in zip(LEVELS, next_steps_s, strict=True):
         which = f"{OF_KEY} AND step_s = ? AND rolled_into IS NULL"

@@ -56,7 +56,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunSpan:
     """Begin and end of a run of a trial, and its devices by agent."""
 
     began_at: float
@@ -121,7 +121,7 @@ def _page(
     )
 
 
-def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[Run]:
+def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list[RunSpan]:
     """Return a trial's runs; a run without a stored end lasts until the next run begins."""
     rows = db.execute(
         "SELECT began_at, ended_at, json FROM series_runs WHERE trial_id = ? ORDER BY run",
@@ -129,7 +129,7 @@ def _runs(db: sqlite3.Connection, trial_id: int, ended_at: float | None) -> list
     ).fetchall()
     next_began = [*(row[0] for row in rows[1:]), ended_at or EVER[1]]
     return [
-        Run(began, following if ended is None else ended, json.loads(text))
+        RunSpan(began, following if ended is None else ended, json.loads(text))
         for (began, ended, text), following in zip(rows, next_began, strict=False)
     ]
 
@@ -149,7 +149,7 @@ def _read_timings(db: sqlite3.Connection, owner: str, trial_id: int, query: Seri
 
 
 def _read_system(
-    db: sqlite3.Connection, owner: str, runs: Sequence[Run], query: SeriesQuery
+    db: sqlite3.Connection, owner: str, runs: Sequence[RunSpan], query: SeriesQuery
 ) -> tuple[Found, dict[str, set[str] | None]]:
     """Return the tables of a trial's processes and computers, and the sources of each owner.
 

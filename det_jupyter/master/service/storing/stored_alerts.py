@@ -25,7 +25,7 @@ from det_jupyter.contract.values.addresses import shown
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.master.machine.model.state import MachineState
-from det_jupyter.master.machine.model.turn import Alert
+from det_jupyter.master.machine.model.turn import RaisedAlert
 from det_jupyter.master.service.storing.attempts import SOME_ATTEMPTS
 from det_jupyter.master.service.storing.database import transaction
 from det_jupyter.master.service.storing.stored_rows import readable
@@ -143,7 +143,7 @@ class StoredAlerts:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def add(self, state: MachineState, alert: Alert, at: float) -> None:
+    def add(self, state: MachineState, alert: RaisedAlert, at: float) -> None:
         """Store an alert. Must be called within the transaction of its event."""
         news = make_news(
             state,

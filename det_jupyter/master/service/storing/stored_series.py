@@ -77,7 +77,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class SeriesChunk:
     """A packed table of one source, and the ids of the chunks that were rolled up into it."""
 
     key: Key
@@ -90,11 +90,11 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedRows:
     """The ids of rows, and the chunks into which they were packed."""
 
     ids: list[int]
-    chunks: list[Chunk]
+    chunks: list[SeriesChunk]
 
 
 def owner_of_agent(agent_id: str) -> str:
@@ -250,7 +250,7 @@ class StoredSeries:
         """Whether there are rows that are not packed."""
         return self._db.execute("SELECT 1 FROM series_rows LIMIT 1").fetchone() is not None
 
-    def replace_rows(self, packed: Packed) -> None:
+    def replace_rows(self, packed: PackedRows) -> None:
         """Replace rows by the chunks into which they were packed, in a transaction."""
         with transaction(self._db):
             marks = ", ".join("?" * len(packed.ids))
@@ -261,7 +261,7 @@ class StoredSeries:
                 for chunk in packed.chunks:
                     self._add_chunk(chunk)
 
-    def _add_chunk(self, chunk: Chunk) -> int:
+    def _add_chunk(self, chunk: SeriesChunk) -> int:
         cursor = self._db.execute(
             "INSERT INTO series_chunks "
             "(owner, kind, run, source, step_s, begins, ends, num, blob) "
@@ -270,7 +270,7 @@ class StoredSeries:
         )
         return cursor.lastrowid or 0
 
-    def add_rolled(self, chunk: Chunk) -> None:
+    def add_rolled(self, chunk: SeriesChunk) -> None:
         """Add a rolled up chunk, and delete old chunks of the step below, in a transaction."""
         level = max(
             (each for each in LEVELS if each.step_s < chunk.step_s), key=lambda e: e.step_s

@@ -84,9 +84,9 @@ class TrackedExperiments:
             return
         mine, theirs = self.trackers_of(state, experiment)
         for tracker in mine:
-            self.add(experiment.id, tracker, None, is_again=False)
+            self.add(experiment.id, tracker, None, is_requested=False)
         for tracker in theirs:
-            self.add(experiment.id, tracker, experiment.capsule.environment, is_again=False)
+            self.add(experiment.id, tracker, experiment.capsule.environment, is_requested=False)
 
     def trackers_of(
         self, state: MachineState, experiment: Experiment
@@ -104,7 +104,7 @@ class TrackedExperiments:
         tracker: Tracker,
         environment: str | None,
         *,
-        is_again: bool = True,
+        is_requested: bool = True,
     ) -> int:
         """Start sending an experiment to a tracker; return the number of the row.
 
@@ -113,22 +113,22 @@ class TrackedExperiments:
 
         Args:
             environment: The tracker's variables, in the form that `Addresses.variables` reads.
-            is_again: Whether a user has requested it; if not, and a user has stopped sending, it
-                stays stopped.
+            is_requested: Whether a user has requested it; if not, and a user has stopped sending,
+                it stays stopped.
         """
         query = (
             "INSERT INTO tracked (experiment_id, tracker, environment, key) "
             "VALUES (:experiment_id, :tracker, :environment, :key) "
             "ON CONFLICT (experiment_id, tracker) DO UPDATE SET next_at = 0, "
-            "is_over = is_over AND NOT :is_again, seq = iif(:is_again, 0, seq), "
-            "environment = iif(:is_again, excluded.environment, environment) RETURNING id"
+            "is_over = is_over AND NOT :is_requested, seq = iif(:is_requested, 0, seq), "
+            "environment = iif(:is_requested, excluded.environment, environment) RETURNING id"
         )
         row = {
             "experiment_id": experiment_id,
             "tracker": self._document(experiment_id, tracker),
             "environment": environment,
             "key": uuid.uuid4().hex,
-            "is_again": is_again,
+            "is_requested": is_requested,
         }
         (number,) = self._db.execute(query, row).fetchone()
         return int(number)

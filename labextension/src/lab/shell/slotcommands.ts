@@ -2,7 +2,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog } from '@jupyterlab/apputils';
 
-import type { IAgentSlots, ISlot } from '../../model/state.js';
+import type { IAgentBar, ISlot } from '../../model/state.js';
 import { Commands, SLOT_ATTRIBUTE, type IDetJupyter } from '../tokens.js';
 import { ask, mayChange, type Args } from './requests.js';
 import { switchSlotIcon } from './shellicons.js';
@@ -13,7 +13,7 @@ interface IGiven {
 }
 
 interface IFound {
-  agent: IAgentSlots;
+  agent: IAgentBar;
   slot: ISlot;
 }
 
@@ -85,7 +85,7 @@ function foundBy(app: JupyterFrontEnd, det: IDetJupyter, args: Args): IFound[] {
   );
 }
 
-function slotKey(agent: IAgentSlots, slot: ISlot): string {
+function slotKey(agent: IAgentBar, slot: ISlot): string {
   return `${agent.id} ${slot.id}`;
 }
 

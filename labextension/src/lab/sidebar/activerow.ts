@@ -2,7 +2,7 @@
 import { h, plain, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import { formatNumber, formatPercent } from '../../model/format.js';
-import type { IAction, IExperimentLine, IRemedy } from '../../model/state.js';
+import type { IAction, IExperimentLine, IRemedyButton } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IOperations } from './operations.js';
@@ -50,7 +50,7 @@ function linesOf(sentence: string, width: number): number {
 }
 
 /** The remedies that a button carries out. */
-function remediesOf({ wait, remedies }: IExperimentLine): IRemedy[] {
+function remediesOf({ wait, remedies }: IExperimentLine): IRemedyButton[] {
   return wait === '' ? [] : remedies.filter(({ button }) => button).slice(0, MOST_REMEDIES);
 }
 
@@ -173,7 +173,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     }
   }
 
-  private _remedy(remedy: IRemedy, mayWrite: boolean): HTMLElement {
+  private _remedy(remedy: IRemedyButton, mayWrite: boolean): HTMLElement {
     const button = textButton(
       remedy.button,
       async () => {
@@ -209,7 +209,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
   private readonly _remedies = h('div.det-row-remedies', { role: 'gridcell' });
   private readonly _drawRemedies = rebuilder(
     this._remedies,
-    ({ remedies, mayWrite }: { remedies: IRemedy[]; mayWrite: boolean }) =>
+    ({ remedies, mayWrite }: { remedies: IRemedyButton[]; mayWrite: boolean }) =>
       remedies.map(remedy => this._remedy(remedy, mayWrite))
   );
   private _line: IExperimentLine | undefined;

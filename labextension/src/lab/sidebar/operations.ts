@@ -3,13 +3,13 @@ import { Notification } from '@jupyterlab/apputils';
 import type { CommandRegistry } from '@lumino/commands';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import type { IRemedy, Verb } from '../../model/state.js';
+import type { IRemedyButton, Verb } from '../../model/state.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 
 export interface IOperations {
   open(experimentId: number): void;
   change(experimentId: number, verb: Verb): Promise<void>;
-  carryOut(experimentId: number, remedy: IRemedy): Promise<void>;
+  carryOut(experimentId: number, remedy: IRemedyButton): Promise<void>;
   editLabels(experimentIds: readonly number[]): Promise<void>;
   /** Ask for another name. */
   rename(experimentId: number): Promise<void>;
@@ -33,7 +33,7 @@ export class Operations implements IOperations {
     return this._run(Commands.command, { experiment_id: experimentId, verb });
   }
 
-  carryOut(experimentId: number, { id }: IRemedy): Promise<void> {
+  carryOut(experimentId: number, { id }: IRemedyButton): Promise<void> {
     return this._say(this._det.socket.ask(experimentId, 'command', { command: id }));
   }
 

@@ -4,7 +4,7 @@
  */
 import { h, prose, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
-import type { IAgentSlots, IClusterState } from '../../model/state.js';
+import type { IAgentBar, IClusterState } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { asSentence } from '../../model/units.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
@@ -99,7 +99,7 @@ export class SlotsView {
     }
   }
 
-  private _drawAgent(agent: IAgentSlots, view: IAgentView): void {
+  private _drawAgent(agent: IAgentBar, view: IAgentView): void {
     setAttribute(view.node, 'data-gone', !agent.is_connected);
     setAttribute(view.node, 'data-noted', agent.note !== '');
     setHidden(view.gone, agent.is_connected);

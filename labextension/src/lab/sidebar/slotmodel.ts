@@ -1,6 +1,6 @@
 /** The state of slots: their occupants and utilization; independent of the DOM. */
 import type {
-  IAgentSlots,
+  IAgentBar,
   IAgentUsage,
   IClusterState,
   ISlot,
@@ -31,7 +31,7 @@ export class Usage {
   }
 }
 
-export function areTiles(agents: readonly IAgentSlots[]): boolean {
+export function areTiles(agents: readonly IAgentBar[]): boolean {
   return agents.reduce((sum, { slots }) => sum + slots.length, 0) > MOST_ROWS;
 }
 

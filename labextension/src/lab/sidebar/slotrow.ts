@@ -1,14 +1,14 @@
 /** One slot as a row, or as a tile where there are many. */
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { formatSize } from '../../model/format.js';
-import type { IAgentSlots, ISlot, ISlotUsage } from '../../model/state.js';
+import type { IAgentBar, ISlot, ISlotUsage } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE, SLOT_ATTRIBUTE, TRIAL_ATTRIBUTE } from '../tokens.js';
 import { Bar, ChangingIcon, rowLabel, setCut } from './rowparts.js';
 
 export interface ISlotView {
   readonly node: HTMLElement;
-  update(slot: ISlot, agent: IAgentSlots): void;
+  update(slot: ISlot, agent: IAgentBar): void;
   sample(sample: ISlotUsage): void;
 }
 
@@ -32,7 +32,7 @@ export function memoryText({ used, total }: ISlotUsage): string {
 }
 
 /** Sets the attributes that rows and tiles have in common. */
-function describe(node: HTMLElement, slot: ISlot, agent: IAgentSlots): void {
+function describe(node: HTMLElement, slot: ISlot, agent: IAgentBar): void {
   const { facts, who, experiment_id: experiment, trial_id: trial } = slot;
   setAttribute(node, 'data-state', agent.is_connected ? slot.state : 'disabled');
   setAttribute(node, EXPERIMENT_ATTRIBUTE, experiment);
@@ -61,7 +61,7 @@ export class SlotRow implements ISlotView {
     );
   }
 
-  update(slot: ISlot, agent: IAgentSlots): void {
+  update(slot: ISlot, agent: IAgentBar): void {
     describe(this.node, slot, agent);
     this._shape.set(agent.is_connected ? slot.state : 'disabled');
     setText(this._id, String(slot.id));
@@ -112,7 +112,7 @@ export class SlotTile implements ISlotView {
     );
   }
 
-  update(slot: ISlot, agent: IAgentSlots): void {
+  update(slot: ISlot, agent: IAgentBar): void {
     describe(this.node, slot, agent);
     this._shape.set(agent.is_connected ? slot.state : 'disabled');
     setText(this._id, String(slot.id));

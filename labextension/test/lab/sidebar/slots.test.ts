@@ -6,12 +6,12 @@ import { areTiles, groupsOf, summed, Usage } from '../../../src/lab/sidebar/slot
 import { SlotsView } from '../../../src/lab/sidebar/slotlist.js';
 import { memoryText, percentText } from '../../../src/lab/sidebar/slotrow.js';
 import { toYaml } from '../../../src/lab/sidebar/yaml.js';
-import type { IAgentSlots, IClusterState } from '../../../src/model/state.js';
+import type { IAgentBar, IClusterState } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
 import { agent } from '../../clustersamples.js';
 import { slot } from './samples.js';
 
-function cluster(...agents: IAgentSlots[]): IClusterState {
+function cluster(...agents: IAgentBar[]): IClusterState {
   const numbers = { num_running: 0, num_waiting: 0, num_slots: 0, num_slots_used: 0 };
   return { agents, more_lost: '', disks: [], summary: '', ...numbers };
 }

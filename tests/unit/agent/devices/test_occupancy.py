@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from det_jupyter.agent.devices.identify import command_line, kernel_of
 from det_jupyter.agent.devices.nvml import DeviceUse, NvmlProbe, ProcessUse
 from det_jupyter.agent.devices.occupancy import Occupancy, has_changed
-from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.agent.link.outbox import ReportOutbox
 from det_jupyter.contract.host.nvml_driver import DriverError
 from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 
@@ -354,7 +354,7 @@ def test_a_driver_that_does_not_answer_is_named_with_the_device() -> None:
         NvmlProbe(fake_nvml(nvmlDeviceGetHandleByUUID=raising(15))).read(GPUS[0])
 
 
-def told(outbox: Outbox) -> list[DevicesSeen]:
+def told(outbox: ReportOutbox) -> list[DevicesSeen]:
     """Return what is told of devices in the next batch, which the master gets."""
     batch = outbox.next_batch(now=0.0)
     outbox.note_sent(batch, now=0.0)
@@ -362,7 +362,7 @@ def told(outbox: Outbox) -> list[DevicesSeen]:
 
 
 def test_devices_are_told_once_and_again_to_each_new_master() -> None:
-    outbox = Outbox({})
+    outbox = ReportOutbox({})
     assert told(outbox) == []
     first, second = (DevicesSeen(at=at, processes={}) for at in (1.0, 2.0))
     outbox.note_devices(first)

@@ -17,7 +17,7 @@ from det_jupyter.agent.hangs.gang_watch import GangWatch
 from det_jupyter.agent.hangs.process_facts import state_of
 from det_jupyter.agent.hangs.stacks import Frame
 from det_jupyter.agent.runs.active_run import LivingGang
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RUN_VARIABLE
 from det_jupyter.contract.messages import SlotView
@@ -301,7 +301,7 @@ def test_ranks_that_a_launcher_has_started_are_found_by_their_variables(
             process.wait()
 
 
-def watching(run: Run, gangs: list[LivingGang], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def watching(run: AgentRun, gangs: list[LivingGang], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Watch the gangs for a few turns; return the watches that have stepped."""
     stepped: list[Any] = []
 
@@ -373,7 +373,7 @@ def test_a_part_of_a_gang_is_reported_in_the_journal_of_its_first_rank(
 ) -> None:
     ranks = make_ranks()
     ranks.watch.close()
-    run = Run(plan=ranks.run.plan, dir=ranks.run.dir, sockets=None, ranks=[1])
+    run = AgentRun(plan=ranks.run.plan, dir=ranks.run.dir, sockets=None, ranks=[1])
     ranks.gang = LivingGang(run, {1: ranks.gang.pids[1]})
     ranks.watch = GangWatch(run, AFTER_S)
     for batch in (118, 119):

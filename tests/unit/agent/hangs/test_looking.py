@@ -16,9 +16,9 @@ import pytest
 
 from det_jupyter.agent.hangs import looking
 from det_jupyter.agent.hangs.looking import (
-    Code,
     Looker,
     Seen,
+    UserCode,
     evidence_lines,
     spied_stack,
     waits_for_loader,
@@ -27,7 +27,7 @@ from det_jupyter.agent.hangs.process_facts import state_of
 from det_jupyter.agent.hangs.recorder import Recorded
 from det_jupyter.agent.hangs.stacks import Frame
 from det_jupyter.agent.hangs.stall_watch import Finding, OthersSample, RankSample, StallWatch
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
@@ -108,12 +108,12 @@ def test_a_backward_pass_that_is_compiled_on_cuda_is_no_stall() -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> AgentRun:
     return make_run(tmp_path)
 
 
 @pytest.fixture
-def page(run: Run) -> Iterator[EvidencePage]:
+def page(run: AgentRun) -> Iterator[EvidencePage]:
     page = EvidencePage(run.dir.evidence)
     yield page
     page.close()
@@ -137,7 +137,7 @@ def spied(monkeypatch: pytest.MonkeyPatch, stacks: dict[int, list[Frame]]) -> li
 
 
 def test_a_rank_that_answers_tells_its_stack_and_its_collectives(
-    run: Run, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = spied(monkeypatch, {})
     run.dir.stacks(0).write_text(dumped([BARRIER[0]]))
@@ -155,7 +155,7 @@ def test_a_rank_that_answers_tells_its_stack_and_its_collectives(
 
 
 def test_a_rank_that_cannot_answer_is_read_from_outside_once_for_each_beat(
-    run: Run, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looking, "_ANSWER_S", 0.01)
     here = os.getpid()
@@ -175,7 +175,7 @@ def test_a_rank_that_cannot_answer_is_read_from_outside_once_for_each_beat(
 
 
 def test_a_rank_without_a_thread_that_answers_is_not_waited_for(
-    run: Run, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
     spied(monkeypatch, {})
@@ -184,12 +184,12 @@ def test_a_rank_without_a_thread_that_answers_is_not_waited_for(
 
 
 def test_a_process_of_the_data_loader_is_named_if_it_is_stopped_or_in_the_users_code(
-    run: Run, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, page: EvidencePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = Frame(str(Path(run.plan.cwd) / "data.py"), 1, "read")
     Path(theirs.file).write_text("    time.sleep(1000)\n")
     monkeypatch.setattr(looking, "_ANSWER_S", 0.01)
-    looker, code = Looker(run, page), Code(run)
+    looker, code = Looker(run, page), UserCode(run)
     with sleeping(10) as pids:
         stacks = {pids[0]: BARRIER, pids[1]: [BARRIER[0], theirs], pids[9]: [theirs]}
         asked = spied(monkeypatch, stacks)
@@ -210,7 +210,7 @@ def test_lines_of_the_users_code_are_found_in_cells_and_in_files(tmp_path: Path)
     cells = {"<cell 3>": {"label": "Cell In[3]", "source": "a()\nb(1)\n"}}
     sources = BlobStore(paths.data_dir() / "blobs").put(json.dumps(cells).encode())
     capsule = Capsule(entrypoint="Trial", payload="", sources=sources)
-    code = Code(make_run(tmp_path, capsule=capsule))
+    code = UserCode(make_run(tmp_path, capsule=capsule))
     module = tmp_path / "code" / "data.py"
     module.write_text("one()\n")
     assert [code.source("<cell 3>", line) for line in range(4)] == ["", "a()", "b(1)", ""]
@@ -219,7 +219,7 @@ def test_lines_of_the_users_code_are_found_in_cells_and_in_files(tmp_path: Path)
     assert code.source(str(module), 1) == "another()\n"
     inner = Frame("/usr/lib/python3.11/queue.py", 171, "get")
     frames = [inner, Frame("<cell 3>", 2, "train_batch"), Frame(str(module), 1, "main")]
-    assert [code.is_users(frame) for frame in frames] == [False, True, True]
+    assert [code.contains(frame) for frame in frames] == [False, True, True]
     assert code.place(frames) == ("b", "cell 3, line 2")
     assert code.stack(frames[1:]).splitlines() == [
         f'File "{module}", line 1, in main',
@@ -232,9 +232,9 @@ def test_lines_of_the_users_code_are_found_in_cells_and_in_files(tmp_path: Path)
 def test_modules_of_the_notebook_are_the_users_code_wherever_the_run_has_them(
     tmp_path: Path,
 ) -> None:
-    code = Code(make_run(tmp_path, capsule=Capsule(entrypoint="T", payload="", sources="")))
+    code = UserCode(make_run(tmp_path, capsule=Capsule(entrypoint="T", payload="", sources="")))
     assert [
-        code.is_users(Frame(str(tmp_path / file), 1, "f"))
+        code.contains(Frame(str(tmp_path / file), 1, "f"))
         for file in ("code/train.py", "data/code/1/nets.py", "elsewhere/other.py")
     ] == [True, True, False]
 

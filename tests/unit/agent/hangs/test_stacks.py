@@ -59,7 +59,7 @@ def test_a_place_is_that_of_the_users_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "is_users"),
+    ("file", "is_user_frame"),
     [
         (CELL, True),
         ("/home/ann/train.py", True),
@@ -69,8 +69,8 @@ def test_a_place_is_that_of_the_users_code() -> None:
         ("/home/anna/train.py", False),
     ],
 )
-def test_python_in_the_users_home_is_not_the_users_code(file: str, is_users: bool) -> None:
-    assert stacks.is_users(Frame(file, 1, "f"), LABELS, ["/home/ann"]) is is_users
+def test_python_in_the_users_home_is_not_the_users_code(file: str, is_user_frame: bool) -> None:
+    assert stacks.is_user_frame(Frame(file, 1, "f"), LABELS, ["/home/ann"]) is is_user_frame
 
 
 @pytest.mark.parametrize(

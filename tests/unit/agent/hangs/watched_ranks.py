@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.agent.hangs.stacks import Frame
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.control_page import create_page
 from det_jupyter.contract.run.evidence_page import EvidencePage, create_evidence_page
@@ -20,7 +20,7 @@ from tests.integration.agent_support import make_plan
 BARRIER = Frame("/p/site-packages/torch/distributed/distributed_c10d.py", 4800, "barrier")
 
 
-def make_run(folder: Path, **changes: Any) -> Run:
+def make_run(folder: Path, **changes: Any) -> AgentRun:
     """Return a run of two ranks whose pages exist, and whose code is in a folder."""
     plan = make_plan("1.1.1", [], cwd=str(folder / "code"), **changes)
     (folder / "code").mkdir()
@@ -28,7 +28,7 @@ def make_run(folder: Path, **changes: Any) -> Run:
     path.mkdir(parents=True)
     create_page(path / "control")
     create_evidence_page(path / "evidence", 2)
-    return Run(plan=plan, dir=RunDir(path), sockets=None)
+    return AgentRun(plan=plan, dir=RunDir(path), sockets=None)
 
 
 def dumped(frames: Sequence[Frame]) -> str:

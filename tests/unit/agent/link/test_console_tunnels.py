@@ -16,7 +16,7 @@ import pytest
 from det_jupyter.agent.link import console_tunnels
 from det_jupyter.agent.link.console_tunnels import ConsoleTunnels, announce_kernels
 from det_jupyter.agent.link.master_link import MasterLink
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.host.connection_files import write_connection_file
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import AgentCredentials, OpenTunnel, RankKernel
@@ -104,8 +104,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Scenario]
                 return httpx.AsyncClient(transport=master, base_url="http://m")
 
             monkeypatch.setattr(console_tunnels, "open_http", open_http)
-            run = Run(plan=make_plan("1.1.1", []), dir=RunDir(tmp_path), sockets=tmp_path)
-            over = Run(plan=make_plan("2.1.1", []), dir=RunDir(tmp_path), sockets=None)
+            run = AgentRun(plan=make_plan("1.1.1", []), dir=RunDir(tmp_path), sockets=tmp_path)
+            over = AgentRun(plan=make_plan("2.1.1", []), dir=RunDir(tmp_path), sockets=None)
             server = await kernel.listen(tmp_path / "1-2")
             try:
                 runs = {"1.1.1": run, "2.1.1": over}
@@ -221,7 +221,7 @@ def test_kernels_of_living_runs_are_told_once_when_they_have_started(
 
     link = cast(MasterLink, SimpleNamespace(announce=announce))
     plan = make_plan("1.1.1", [], slots=4)
-    run = Run(plan=plan, dir=RunDir(tmp_path), sockets=tmp_path)
+    run = AgentRun(plan=plan, dir=RunDir(tmp_path), sockets=tmp_path)
     over: Any = SimpleNamespace(is_alive=False)
     run.dir.connection_file(2).write_text("changed by user code")
 

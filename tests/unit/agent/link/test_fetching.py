@@ -20,7 +20,7 @@ import pytest
 
 from det_jupyter.agent.link import fetching
 from det_jupyter.agent.link.fetching import RunFiles, remove_folder
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.starting.rank_processes import StartFailed
 from det_jupyter.contract.host import blobs, paths
 from det_jupyter.contract.host.blobs import BlobStore
@@ -235,7 +235,7 @@ def test_an_agent_that_ends_fetches_nothing_more_for_its_ranks(
     (run.dir.wanted / "1.json").write_text('{"uuid": "u1", "is_saved": false}')
     begun: list[str] = []
 
-    async def fetch(_: RunFiles, run: Run, uuid: str, *, is_saved: bool) -> None:
+    async def fetch(_: RunFiles, run: AgentRun, uuid: str, *, is_saved: bool) -> None:
         begun.append(uuid)
         await asyncio.Event().wait()
 
@@ -303,7 +303,7 @@ class Unreachable(RunFiles):
         super().__init__(CREDENTIALS)
         self.num_left = num_failures
 
-    async def _prepare(self, http: httpx.AsyncClient, run: Run) -> None:
+    async def _prepare(self, http: httpx.AsyncClient, run: AgentRun) -> None:
         if self.num_left:
             self.num_left -= 1
             raise httpx.ConnectError("no route")
@@ -357,7 +357,7 @@ class Source(RunFiles):
         self.requested: list[str] = []
         self._answer = answer
 
-    async def get_ready(self, run: Run) -> None:
+    async def get_ready(self, run: AgentRun) -> None:
         """Do what `prepare` does, over a connection to that master."""
 
         def answer(request: httpx.Request) -> httpx.Response:

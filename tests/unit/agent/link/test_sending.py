@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from det_jupyter.agent.link import sending
-from det_jupyter.agent.link.sending import Refused, commit, send_file
+from det_jupyter.agent.link.sending import RequestRefused, commit, send_file
 from det_jupyter.contract.messages import StoredFiles
 
 
@@ -90,7 +90,7 @@ def test_a_checkpoint_is_committed_unless_it_is_given_up_or_was_deleted(
         return await commit(http, "/u1", folder, 1, 3)
 
     if error is not None:
-        with pytest.raises(Refused, match=error) as caught:
+        with pytest.raises(RequestRefused, match=error) as caught:
             master.run(act)
         assert (caught.value.no_room, caught.value.is_given_up) == (status == 507, False)
     else:

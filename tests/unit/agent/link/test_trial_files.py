@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from det_jupyter.agent.link import trial_files as trial_files_module
-from det_jupyter.agent.link.outbox import Outbox
+from det_jupyter.agent.link.outbox import ReportOutbox
 from det_jupyter.agent.link.trial_files import TrialFiles
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials, GangExited
 from tests.integration.agent_support import make_plan
@@ -56,19 +56,19 @@ def master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Master:
 
 
 @pytest.fixture
-def run(master: Master) -> Run:
+def run(master: Master) -> AgentRun:
     return new_run(make_plan("1.1.1", []), sockets=Path("/sockets"))
 
 
 @pytest.fixture
-def folder(run: Run) -> Path:
+def folder(run: AgentRun) -> Path:
     folder = paths.data_dir() / "tensorboard" / str(run.plan.experiment_id)
     folder = folder / str(run.plan.trial_id)
     folder.mkdir(parents=True)
     return folder
 
 
-def play(run: Run, *steps: Callable[[TrialFiles], object]) -> TrialFiles:
+def play(run: AgentRun, *steps: Callable[[TrialFiles], object]) -> TrialFiles:
     """Take each step when what came before it was sent, or has been refused for a second."""
     files = TrialFiles(CREDENTIALS, {run.id: run})
 
@@ -92,12 +92,12 @@ def append(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def end(run: Run) -> None:
+def end(run: AgentRun) -> None:
     run.exited = GangExited(allocation_id=run.id, at=1.0, exit_codes={0: 0})
 
 
 def test_of_event_files_the_new_bytes_are_sent_and_of_others_all(
-    run: Run, folder: Path, master: Master
+    run: AgentRun, folder: Path, master: Master
 ) -> None:
     events, other = folder / "events.out.tfevents.1", folder / ".validated"
 
@@ -119,7 +119,7 @@ def test_of_event_files_the_new_bytes_are_sent_and_of_others_all(
 
 
 def test_files_are_looked_at_once_in_a_while_and_at_once_when_the_run_has_ended(
-    run: Run, folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, folder: Path, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial_files_module, "PERIOD_S", 3600.0)
     monkeypatch.setattr(trial_files_module, "_CHECK_S", 0.0)
@@ -145,7 +145,7 @@ def test_files_are_looked_at_once_in_a_while_and_at_once_when_the_run_has_ended(
 
 
 def test_file_whose_name_is_not_utf8_holds_up_no_other(
-    run: Run, folder: Path, master: Master
+    run: AgentRun, folder: Path, master: Master
 ) -> None:
     def write(_: TrialFiles) -> None:
         append(folder / os.fsdecode(b"a-\xff"), b"ab")
@@ -157,10 +157,10 @@ def test_file_whose_name_is_not_utf8_holds_up_no_other(
 
 
 def test_end_of_a_run_is_reported_after_its_last_files_were_sent(
-    run: Run, folder: Path, master: Master
+    run: AgentRun, folder: Path, master: Master
 ) -> None:
     files = TrialFiles(CREDENTIALS, {run.id: run})
-    outbox = Outbox({run.id: run}, files=files)
+    outbox = ReportOutbox({run.id: run}, files=files)
     append(folder / "events.out.tfevents.1", b"ab")
     end(run)
 
@@ -176,14 +176,14 @@ def test_end_of_a_run_is_reported_after_its_last_files_were_sent(
     assert master.files == {"events.out.tfevents.1": b"ab"}
 
 
-def test_run_without_files_waits_for_nothing(run: Run, master: Master) -> None:
+def test_run_without_files_waits_for_nothing(run: AgentRun, master: Master) -> None:
     end(run)
     assert TrialFiles(CREDENTIALS, {run.id: run}).are_sent(run)
 
 
 @pytest.mark.parametrize(("status", "longest_s"), [(404, 30.0), (507, 0.0)])
 def test_run_does_not_wait_for_files_that_the_master_does_not_take(
-    run: Run,
+    run: AgentRun,
     folder: Path,
     master: Master,
     monkeypatch: pytest.MonkeyPatch,
@@ -197,7 +197,7 @@ def test_run_does_not_wait_for_files_that_the_master_does_not_take(
 
 
 def test_run_waits_for_files_that_the_master_may_take_soon(
-    run: Run, folder: Path, master: Master, caplog: pytest.LogCaptureFixture
+    run: AgentRun, folder: Path, master: Master, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = TrialFiles(CREDENTIALS, {run.id: run})
     master.status = 507  # its disk is full
@@ -221,7 +221,7 @@ def test_run_waits_for_files_that_the_master_may_take_soon(
 
 
 def test_file_that_the_master_lacks_is_sent_again_from_its_beginning(
-    run: Run, folder: Path, master: Master
+    run: AgentRun, folder: Path, master: Master
 ) -> None:
     events = folder / "events.out.tfevents.1"
 
@@ -238,7 +238,7 @@ def test_file_that_the_master_lacks_is_sent_again_from_its_beginning(
 
 
 def test_an_event_file_that_was_begun_anew_is_sent_whole(
-    run: Run, folder: Path, master: Master
+    run: AgentRun, folder: Path, master: Master
 ) -> None:
     events = folder / "events.out.tfevents.1"
     play(run, lambda _: append(events, b"abcd"), lambda _: events.write_bytes(b"ef"))
@@ -246,7 +246,7 @@ def test_an_event_file_that_was_begun_anew_is_sent_whole(
 
 
 def test_what_is_known_of_files_goes_with_their_run(
-    run: Run, folder: Path, master: Master
+    run: AgentRun, folder: Path, master: Master
 ) -> None:
     append(folder / "events.out.tfevents.1", b"ab")
     end(run)

@@ -16,7 +16,7 @@ import pytest
 from det_jupyter.agent.link import destinations
 from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.agent.link.uploads import Uploads
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials, Chunk, StoredFiles
 from det_jupyter.contract.run.journal import (
@@ -72,7 +72,7 @@ class OfRun(Uploads):
     def _note_done(self) -> None:
         self.num_done += 1
 
-    def _note_broken_off(self, run: Run, error: str, *, no_room: bool) -> None:
+    def _note_broken_off(self, run: AgentRun, error: str, *, no_room: bool) -> None:
         assert run is self.run
         self.broken_off.append((error, no_room))
 
@@ -87,7 +87,7 @@ class Held(OfRun):
         super().__init__()
         self.begun: list[str] = []
 
-    def _begin(self, run: Run, key: str, upload: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, run: AgentRun, key: str, upload: Coroutine[Any, Any, None]) -> None:
         upload.close()
         self.begun.append(key)
 

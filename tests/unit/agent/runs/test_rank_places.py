@@ -12,7 +12,7 @@ import pytest
 from det_jupyter.agent.runs import rank_places
 from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.rank_places import WatchedGang, watch_places
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.run.control_page import ControlPage, create_page
@@ -28,12 +28,12 @@ def page(tmp_path: Path) -> Iterator[ControlPage]:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> AgentRun:
     return new_run(make_plan("1.1.1", []), sockets=tmp_path)
 
 
 def test_places_are_known_since_they_changed_and_reported_once_it_was_asked_to_leave(
-    page: ControlPage, run: Run
+    page: ControlPage, run: AgentRun
 ) -> None:
     gang = WatchedGang()
     for rank in (0, 1):
@@ -52,7 +52,7 @@ def test_places_are_known_since_they_changed_and_reported_once_it_was_asked_to_l
 
 
 def test_only_changes_are_reported_and_not_more_often_than_every_two_seconds(
-    page: ControlPage, run: Run
+    page: ControlPage, run: AgentRun
 ) -> None:
     gang = WatchedGang()
     page.raise_signal("preempt")
@@ -73,14 +73,14 @@ def test_only_changes_are_reported_and_not_more_often_than_every_two_seconds(
 
 
 def test_the_pages_of_living_gangs_are_read_and_news_of_any_are_told(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: AgentRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_places, "_READ_S", 0.0)
     folder = tmp_path / "1.1.1"
     folder.mkdir()
     create_page(folder / "control")
-    run = Run(plan=run.plan, dir=RunDir(folder), sockets=tmp_path)
-    gone = Run(plan=make_plan("2.1.1", []), dir=RunDir(tmp_path / "gone"), sockets=tmp_path)
+    run = AgentRun(plan=run.plan, dir=RunDir(folder), sockets=tmp_path)
+    gone = AgentRun(plan=make_plan("2.1.1", []), dir=RunDir(tmp_path / "gone"), sockets=tmp_path)
     reads = count()
 
     def living() -> list[LivingGang]:
@@ -104,7 +104,7 @@ def test_the_pages_of_living_gangs_are_read_and_news_of_any_are_told(
 
 
 def test_a_gang_that_takes_long_to_leave_is_reported_more_and_more_rarely(
-    page: ControlPage, run: Run
+    page: ControlPage, run: AgentRun
 ) -> None:
     gang, reported = WatchedGang(), list[float]()
     page.raise_signal("preempt")

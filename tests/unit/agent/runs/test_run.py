@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from det_jupyter.agent.runs.run import Run, adopt_runs, new_run
+from det_jupyter.agent.runs.run import AgentRun, adopt_runs, new_run
 from det_jupyter.agent.starting import rank_processes
 from det_jupyter.agent.starting.rank_processes import end_survivors, has_ended, write_records
 from det_jupyter.contract.host import paths
@@ -48,7 +48,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
 
 
-def prepared(tmp_path: Path, plan: GangPlan | None = None) -> Run:
+def prepared(tmp_path: Path, plan: GangPlan | None = None) -> AgentRun:
     run = new_run(plan or make_plan(ID, []), sockets=tmp_path / "sockets")
     run.prepare()
     return run
@@ -136,7 +136,7 @@ def test_ranks_get_the_variables_for_their_kind_of_slot(tmp_path: Path) -> None:
     assert run.variables() == {"A": "1", "NAMED": "here"}
 
 
-def wait_of(run: Run) -> RoomWait | None:
+def wait_of(run: AgentRun) -> RoomWait | None:
     assert run.room is not None
     return run.room.wait
 
@@ -281,7 +281,7 @@ def assert_read_only_folders_are_removed(tmp_path: Path) -> None:
     assert mode(outside) == 0o500
 
 
-def exited_on_time(run: Run) -> None:
+def exited_on_time(run: AgentRun) -> None:
     run.note_exited(GangExited(allocation_id=ID, at=5.0, exit_codes={0: 0, 1: 3}))
 
 
@@ -315,15 +315,15 @@ def test_a_run_that_had_ended_keeps_its_end(tmp_path: Path) -> None:
     assert not adopted.is_alive
 
 
-def remove_plan(run: Run) -> None:
+def remove_plan(run: AgentRun) -> None:
     run.dir.plan.unlink()
 
 
-def spoil_plan(run: Run) -> None:
+def spoil_plan(run: AgentRun) -> None:
     run.dir.plan.write_text("{}")
 
 
-def mark_closed(run: Run) -> None:
+def mark_closed(run: AgentRun) -> None:
     run.dir.closed.touch()
 
 
@@ -338,7 +338,7 @@ def mark_closed(run: Run) -> None:
 def test_a_folder_without_an_open_run_is_not_adopted(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    change: Callable[[Run], None],
+    change: Callable[[AgentRun], None],
     is_left: bool,
     warning: str,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.runs.run_end import describe_entered, with_details
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import GangExited, GangPlan
@@ -52,7 +52,7 @@ def test_ranks_in_different_collectives_are_named(
 
 
 @pytest.fixture
-def crashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def crashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentRun:
     """Return a run whose rank 1 has printed words of gloo and ended."""
     monkeypatch.setattr(paths, "find_full_folder", lambda: "")
     monkeypatch.setattr(paths, "data_dir", lambda: tmp_path)
@@ -64,7 +64,7 @@ def crashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def test_the_last_words_and_the_batch_are_those_of_the_rank_that_ended_first(
-    crashed: Run,
+    crashed: AgentRun,
 ) -> None:
     with closing(ControlPage(crashed.dir.control)) as page:
         page.batch_writer(1)(8)
@@ -80,7 +80,7 @@ def test_the_last_words_and_the_batch_are_those_of_the_rank_that_ended_first(
     )
 
 
-def test_details_are_told_as_far_as_user_code_has_left_them(crashed: Run) -> None:
+def test_details_are_told_as_far_as_user_code_has_left_them(crashed: AgentRun) -> None:
     crashed.dir.control.unlink()
     crashed.dir.evidence.unlink()
     exited = with_details(crashed, EXITED)
@@ -91,13 +91,13 @@ def test_details_are_told_as_far_as_user_code_has_left_them(crashed: Run) -> Non
 
 @pytest.mark.parametrize("change", [{"killed": True}, {"lost": True}, {"first_ended": None}])
 def test_of_ranks_that_were_ended_nothing_more_is_told(
-    crashed: Run, change: dict[str, bool | None]
+    crashed: AgentRun, change: dict[str, bool | None]
 ) -> None:
     exited = EXITED.model_copy(update={"first_failed": None, **change})
     assert with_details(crashed, exited) == exited
 
 
-def test_a_run_whose_folder_was_removed_says_so(crashed: Run) -> None:
+def test_a_run_whose_folder_was_removed_says_so(crashed: AgentRun) -> None:
     shutil.rmtree(crashed.dir.path)
     exited = with_details(crashed, EXITED)
     assert not exited.error_is_final
@@ -110,7 +110,7 @@ def test_a_run_whose_folder_was_removed_says_so(crashed: Run) -> None:
 @pytest.mark.parametrize(("agent", "where"), [("", ""), ("b", "on agent b: ")])
 @pytest.mark.parametrize("has_failed", [True, False])
 def test_a_full_disk_is_the_reason_why_a_rank_has_failed(
-    crashed: Run,
+    crashed: AgentRun,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     agent: str,
@@ -130,7 +130,7 @@ def test_a_full_disk_is_the_reason_why_a_rank_has_failed(
 
 
 def test_paths_of_a_crash_are_relative_to_the_context_directory(
-    crashed: Run, monkeypatch: pytest.MonkeyPatch
+    crashed: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GangPlan, "has_context", property(lambda plan: True))
     text = CRASH.replace("/home/ann", str(crashed.dir.work))

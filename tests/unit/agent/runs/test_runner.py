@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from det_jupyter.agent.runs import runner as runner_module
 from det_jupyter.agent.runs.active_run import ActiveRun
 from det_jupyter.agent.runs.gang import Gang
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses, StartFailed
@@ -62,15 +62,15 @@ Scenario = Callable[[HandClock, Runner, NoProcesses], Awaitable[None]]
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AgentRun]:
     """Return what starts a gang of one rank, plays a scenario and returns the run.
 
     If `is_remote`, the master is on another computer.
     """
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
 
-    def play_one(scenario: Scenario, *, is_remote: bool = False) -> Run:
-        async def act(loop: HandClock) -> Run:
+    def play_one(scenario: Scenario, *, is_remote: bool = False) -> AgentRun:
+        async def act(loop: HandClock) -> AgentRun:
             launcher = NoProcesses()
             runner = Runner(
                 agents=["a"],
@@ -104,7 +104,7 @@ def preempt(timeout_s: float) -> SignalGang:
 
 @pytest.mark.parametrize("timeouts_s", [(60, 3600), (3600, 60), (60, 60)])
 def test_a_gang_is_killed_at_its_earliest_deadline_whatever_is_ordered_later(
-    play: Callable[[Scenario], Run],
+    play: Callable[[Scenario], AgentRun],
     caplog: pytest.LogCaptureFixture,
     timeouts_s: tuple[float, float],
 ) -> None:
@@ -123,7 +123,7 @@ def test_a_gang_is_killed_at_its_earliest_deadline_whatever_is_ordered_later(
 
 
 def test_an_order_that_is_repeated_does_not_postpone_the_kill(
-    play: Callable[[Scenario], Run],
+    play: Callable[[Scenario], AgentRun],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, _: NoProcesses) -> None:
         runner.carry_out(preempt(60), agent_id="a")
@@ -138,7 +138,7 @@ def test_an_order_that_is_repeated_does_not_postpone_the_kill(
 
 
 def test_a_gang_that_leaves_in_time_is_not_killed_afterwards(
-    play: Callable[[Scenario], Run], caplog: pytest.LogCaptureFixture
+    play: Callable[[Scenario], AgentRun], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         for timeout_s in (60, 90, 30):
@@ -155,7 +155,7 @@ def test_a_gang_that_leaves_in_time_is_not_killed_afterwards(
 
 
 def test_orders_to_a_gang_that_is_over_or_unknown_change_nothing(
-    play: Callable[[Scenario], Run],
+    play: Callable[[Scenario], AgentRun],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         launcher.exits.put_nowait(RankExit(0, 0))
@@ -172,7 +172,7 @@ def test_orders_to_a_gang_that_is_over_or_unknown_change_nothing(
 
 
 def test_a_machine_is_watched_for_as_long_as_the_newest_order_says(
-    play: Callable[[Scenario], Run],
+    play: Callable[[Scenario], AgentRun],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         assert not runner.is_watched("a")
@@ -226,10 +226,10 @@ def test_start_that_fails_says_whether_its_ranks_were_lost(
 ) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
 
-    async def fetch(_: Run) -> None:
+    async def fetch(_: AgentRun) -> None:
         raise StartFailed("the master does not answer", loss)
 
-    async def act() -> Run:
+    async def act() -> AgentRun:
         runner = Runner(
             agents=["a"],
             adopted=[],
@@ -253,10 +253,10 @@ def test_start_that_fails_says_whether_its_ranks_were_lost(
 
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_killed: bool) -> None:
-    async def fetch(_: Run) -> None:
+    async def fetch(_: AgentRun) -> None:
         await asyncio.sleep(3600)
 
-    async def act() -> Run:
+    async def act() -> AgentRun:
         runner = Runner(
             agents=["a"],
             adopted=[],
@@ -288,7 +288,7 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
 
 @pytest.mark.parametrize("order", ["rank first", "agent first", "rank alone"])
 def test_rank_that_ends_by_a_signal_to_its_agent_too_is_lost_and_has_not_failed(
-    play: Callable[..., Run], order: str
+    play: Callable[..., AgentRun], order: str
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         if order == "agent first":
@@ -308,7 +308,7 @@ def test_rank_that_ends_by_a_signal_to_its_agent_too_is_lost_and_has_not_failed(
 
 
 def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
-    play: Callable[..., Run],
+    play: Callable[..., AgentRun],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         runner.leave_ordered.set()
@@ -324,7 +324,7 @@ def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
 
 
 def test_gang_that_is_ordered_while_the_agent_of_the_master_exits_is_left_to_its_successor(
-    play: Callable[[Scenario], Run],
+    play: Callable[[Scenario], AgentRun],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         runner.leave_ordered.set()
@@ -338,7 +338,7 @@ def test_gang_that_is_ordered_while_the_agent_of_the_master_exits_is_left_to_its
 
 
 def test_run_that_has_ended_fails_if_its_last_checkpoint_cannot_be_stored(
-    play: Callable[[Scenario], Run],
+    play: Callable[[Scenario], AgentRun],
 ) -> None:
     async def scenario(loop: HandClock, runner: Runner, launcher: NoProcesses) -> None:
         launcher.exits.put_nowait(RankExit(0, 0))

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.agent.runs import runner as module
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses, StartFailed
@@ -98,7 +98,7 @@ class World:
         self.killed.append(pid)
         self.exits.put_nowait(RankExit(1, -9))
 
-    def start(self, *, is_remote: bool = True) -> tuple[Runner, Run]:
+    def start(self, *, is_remote: bool = True) -> tuple[Runner, AgentRun]:
         remote: Any = remote_master()
         remote = SimpleNamespace(lease=self, listener=remote.listener, address="10.0.0.9")
         runner = Runner(
@@ -126,7 +126,7 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
-async def ended(run: Run) -> GangExited:
+async def ended(run: AgentRun) -> GangExited:
     await until(lambda: run.exited)
     await until(lambda: len(asyncio.all_tasks()) == 1)  # nothing is watched any more
     assert run.exited is not None

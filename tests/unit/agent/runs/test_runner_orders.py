@@ -15,7 +15,7 @@ from det_jupyter.agent.devices.health import DeviceHealth
 from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs import runner as runner_module
 from det_jupyter.agent.runs.memory_watch import MemoryEvidence, MemoryWatch
-from det_jupyter.agent.runs.run import Run, new_run
+from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses, StartFailed
@@ -81,7 +81,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     """Return what plays a scenario with a runner of two agents."""
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
 
-    def play_one(scenario: Scenario, adopted: list[Run] | None = None) -> None:
+    def play_one(scenario: Scenario, adopted: list[AgentRun] | None = None) -> None:
         async def act() -> None:
             launches = Launches(monkeypatch)
             runner = Runner(
@@ -102,7 +102,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     return play_one
 
 
-async def started(runner: Runner, plan: GangPlan, agent: str = "a") -> Run:
+async def started(runner: Runner, plan: GangPlan, agent: str = "a") -> AgentRun:
     """Start a gang and wait until it is."""
     runner.carry_out(StartGang(plan=plan), agent_id=agent)
     run = runner.runs_of(agent)[plan.allocation_id]
@@ -111,13 +111,13 @@ async def started(runner: Runner, plan: GangPlan, agent: str = "a") -> Run:
     return run
 
 
-async def ended(run: Run) -> GangExited:
+async def ended(run: AgentRun) -> GangExited:
     while run.exited is None:
         await asyncio.sleep(0)
     return run.exited
 
 
-def make_run(tmp_path: Path, allocation_id: str, *agents: str) -> Run:
+def make_run(tmp_path: Path, allocation_id: str, *agents: str) -> AgentRun:
     plan = make_plan(allocation_id, [], slots=max(1, len(agents)), agent_ids=[*agents])
     return new_run(plan, sockets=tmp_path / allocation_id)
 
@@ -290,10 +290,10 @@ def test_a_gang_that_the_agent_cannot_carry_ends_when_its_ranks_are_gone(
 def test_a_run_whose_folder_cannot_be_made_ends_at_once(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def prepare(_: Run) -> None:
+    def prepare(_: AgentRun) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Run, "prepare", prepare)
+    monkeypatch.setattr(AgentRun, "prepare", prepare)
 
     async def scenario(runner: Runner, _: Launches) -> None:
         exited = await ended(await started(runner, make_plan("1.1.1", [])))

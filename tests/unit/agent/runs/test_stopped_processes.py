@@ -13,7 +13,7 @@ import pytest
 
 from det_jupyter.agent.runs import stopped_processes as module
 from det_jupyter.agent.runs.active_run import LivingGang
-from det_jupyter.agent.runs.run import Run
+from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.runs.stopped_processes import report_stopped
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.journal import Notice, parse_line
@@ -33,7 +33,9 @@ def told(
     group: int = 0,
 ) -> list[Notice]:
     """Return what is told of a gang with the ranks 1 and 2 after looks that find these stopped."""
-    run = Run(plan=make_plan("1.1.1", [], slots=3), dir=RunDir(folder), sockets=None, ranks=[1, 2])
+    run = AgentRun(
+        plan=make_plan("1.1.1", [], slots=3), dir=RunDir(folder), sockets=None, ranks=[1, 2]
+    )
     remaining = list(looks)
     stopped = set[int]()
 

@@ -14,8 +14,8 @@ from det_jupyter.agent.sampler.rank_tree import (
     NO_PERMISSION,
     NO_WAITS,
     NOT_COUNTED,
+    ProcessUsage,
     ProcFiles,
-    Usage,
     children_of_threads,
 )
 
@@ -73,7 +73,7 @@ def proc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proc]:
 
 def test_a_process_is_read_as_the_kernel_shows_it_now(proc: Proc) -> None:
     files = ProcFiles(PID)
-    assert files.usage() == Usage(cpu_s=3.75, rss_bytes=4096000, num_threads=3)
+    assert files.usage() == ProcessUsage(cpu_s=3.75, rss_bytes=4096000, num_threads=3)
     assert (files.disk_bytes(), files.core_wait_s()) == ((500, 600), 2.5)
     assert files.children() == [12, 13]
     proc.write("schedstat", "1 3000000000 3\n")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from det_jupyter.agent.sampler import rank_tree
-from det_jupyter.agent.sampler.rank_tree import RankTree, Usage
+from det_jupyter.agent.sampler.rank_tree import ProcessUsage, RankTree
 
 RANK = 1
 
@@ -73,9 +73,9 @@ class Files:
             raise ProcessLookupError
         return self.machine.processes[self.pid]
 
-    def usage(self) -> Usage | None:
+    def usage(self) -> ProcessUsage | None:
         found = self._process()
-        return None if found.is_zombie else Usage(found.cpu_s, 10, found.num_threads)
+        return None if found.is_zombie else ProcessUsage(found.cpu_s, 10, found.num_threads)
 
     def disk_bytes(self) -> tuple[int, int]:
         written = self.machine.processes[self.pid].written

@@ -287,7 +287,7 @@ def test_part_whose_gang_ended_at_the_chief_fails(folder: Path, pair: tuple[str,
         async with opened() as listener:
             link = link_to(listener, pair)
             others = {"b", "c"}
-            with listener.carrying(ID, link, store=folder / "a", waits_for=others) as gang:
+            with listener.accepting(ID, link, store=folder / "a", waits_for=others) as gang:
                 parts = Parts(folder, listener, pair)
                 async with parts.other as part:
                     waiting = asyncio.create_task(part.gather())
@@ -408,7 +408,7 @@ def test_a_gang_that_starts_keeps_its_certificate_when_a_newer_gang_has_another(
         async with opened() as listener:
             parts = Parts(folder, listener, pair)
             async with parts.chief as here:
-                with listener.carrying("2.1.1", link_to(listener, newer)):
+                with listener.accepting("2.1.1", link_to(listener, newer)):
                     async with parts.other as part:
                         await asyncio.gather(here.gather(), part.gather())
                 assert len(listener._contexts) == 1
@@ -438,7 +438,7 @@ def test_ports_that_another_agent_opens_are_reached(pair: tuple[str, str]) -> No
     async def scenario() -> None:
         async with opened() as listener:
             link = three(listener, pair)
-            with listener.carrying(ID, link):
+            with listener.accepting(ID, link):
                 await peers.check_ports(Dialer(gang=ID, link=link, here=["c"]))
 
     run(scenario)
@@ -455,7 +455,7 @@ def test_port_that_a_firewall_closes_is_named_with_both_computers(
     async def scenario() -> None:
         async with opened() as listener:
             link = three(listener, pair)
-            with listener.carrying(ID, link), pytest.raises(Unreached) as raised:
+            with listener.accepting(ID, link), pytest.raises(Unreached) as raised:
                 await peers.check_ports(Dialer(gang=ID, link=link, here=["c"]))
             cut = raised.value.cut
             assert cut.pair in ({"a", "c"}, {"b", "c"})
@@ -469,7 +469,7 @@ def test_speed_and_latency_are_measured(pair: tuple[str, str]) -> None:
     async def scenario() -> None:
         async with opened() as listener:
             link = three(listener, pair)
-            with listener.carrying(ID, link):
+            with listener.accepting(ID, link):
                 dialer = Dialer(gang=ID, link=link, here=["c"])
                 found = await peers.measure(dialer, 1, 4 * peers.CHUNK_BYTES)
                 assert 0 < found.latency_s < 5
@@ -583,7 +583,7 @@ def test_agents_that_do_not_prepare_their_parts_in_time_are_named(
     async def scenario() -> None:
         async with opened() as listener:
             link = link_to(listener, pair)
-            with listener.carrying(ID, link, waits_for={"b", "d", "c"}) as gang:
+            with listener.accepting(ID, link, waits_for={"b", "d", "c"}) as gang:
                 gang.note_prepared(["b", "x"])
                 with pytest.raises(StartFailed, match=r"^c and d did not prepare the ranks there"):
                     await gang.gather()
@@ -607,7 +607,7 @@ def test_an_agent_that_has_shown_the_secret_is_not_cut_off_for_strangers(
 
     async def scenario() -> None:
         async with opened() as listener:
-            with listener.carrying(ID, link_to(listener, pair)):
+            with listener.accepting(ID, link_to(listener, pair)):
                 reader, writer = await ask(listener, pair, want="measure")
                 assert await reader.readline() == b"ok\n"
                 for _ in range(3):
@@ -646,7 +646,7 @@ def test_rank_0_is_waited_for_at_growing_pauses(
 
     async def scenario() -> None:
         listener = GangListener()
-        with listener.carrying(ID, link_to(listener, pair), store=folder / "a") as gang:
+        with listener.accepting(ID, link_to(listener, pair), store=folder / "a") as gang:
             monkeypatch.setattr(asyncio, "sleep", sleep)
             port_file(folder / "a").write_text("")  # it is being written
             with pytest.raises(Over):
@@ -673,7 +673,7 @@ def test_rank_0_is_on_no_agent_that_others_cannot_reach(
 def test_agents_speak_no_older_version_of_tls(pair: tuple[str, str]) -> None:
     async def scenario() -> None:
         async with opened() as listener:
-            with listener.carrying(ID, link_to(listener, pair)):
+            with listener.accepting(ID, link_to(listener, pair)):
                 context = ssl.create_default_context(cadata=pair[0])
                 context.check_hostname = False
                 for name in (None, server_name(pair[0])):  # its own certificate, or the newest

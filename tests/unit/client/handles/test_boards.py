@@ -11,12 +11,12 @@ import pytest
 
 from det_jupyter.client.handles import boards
 from det_jupyter.client.handles.boards import board_of
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.tensorboards import Board
 
 
 def board(number: int, *experiments: int) -> Board:
-    me = Process.of(os.getpid())
+    me = ProcessIdentity.of(os.getpid())
     return Board(
         id=number, pid=me.pid, birth=me.birth, host=me.host, url=f"http://localhost:{number}/",
         experiments=list(experiments), trials=[], logdir="", started_at=0.0,

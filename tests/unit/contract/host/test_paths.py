@@ -11,7 +11,7 @@ import pytest
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import holder_of, take_lock
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 
 
 def test_lock_has_one_holder_until_it_lets_go(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_lock_names_its_holder_while_it_is_held(tmp_path: Path) -> None:
     path.write_text("what an older version, or one that takes the lock just now, has there")
     held = take_lock(path, timeout_s=0)
     assert held is not None
-    assert holder_of(path) == Process.of(os.getpid())
+    assert holder_of(path) == ProcessIdentity.of(os.getpid())
     path.write_text(f'{{"pid": {os.getpid()}, "birth": "of an earlier process"}}')
     assert holder_of(path) is None
     os.close(held)

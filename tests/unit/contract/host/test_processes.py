@@ -17,7 +17,7 @@ import pytest
 from det_jupyter.connection import find_master, must_be_awake
 from det_jupyter.contract.host import paths, tensorboards
 from det_jupyter.contract.host.locks import holder_of, take_lock
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.engine import LocalEngine
 from det_jupyter.errors import MasterUnreachable
@@ -45,15 +45,17 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         os.close(descriptor)
 
 
-def elsewhere(pid: int) -> Process:
+def elsewhere(pid: int) -> ProcessIdentity:
     """Return a process of another computer that happens to have the pid of one here."""
-    return Process(pid, f"{Process.of(pid).birth.partition('@')[0]}@its start", "other")
+    return ProcessIdentity(
+        pid, f"{ProcessIdentity.of(pid).birth.partition('@')[0]}@its start", "other"
+    )
 
 
 def test_a_process_of_another_computer_is_neither_looked_up_nor_signalled(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
-    here, there = Process.of(sleeper.pid), elsewhere(sleeper.pid)
+    here, there = ProcessIdentity.of(sleeper.pid), elsewhere(sleeper.pid)
     assert (here.is_here, here.is_alive) == (True, True)
     assert (there.is_here, there.is_alive) == (False, False)
     os.kill(sleeper.pid, 19)  # SIGSTOP
@@ -65,11 +67,13 @@ def test_a_process_of_another_computer_is_neither_looked_up_nor_signalled(
 
 
 def test_a_computer_that_was_renamed_has_its_processes_still() -> None:
-    assert dataclasses.replace(Process.of(os.getpid()), host="as it was called before").is_alive
+    assert dataclasses.replace(
+        ProcessIdentity.of(os.getpid()), host="as it was called before"
+    ).is_alive
 
 
 def test_a_computer_that_was_started_anew_has_none_of_its_processes() -> None:
-    before = dataclasses.replace(Process.of(os.getpid()), birth="7@the start before")
+    before = dataclasses.replace(ProcessIdentity.of(os.getpid()), birth="7@the start before")
     assert (before.is_here, before.is_alive) == (True, False)
 
 
@@ -78,7 +82,7 @@ def test_a_lock_that_another_computer_holds_names_that_process() -> None:
     assert holder_of(paths.agent_lock()) == elsewhere(os.getpid())
 
 
-def announce(process: Process) -> MasterInfo:
+def announce(process: ProcessIdentity) -> MasterInfo:
     info = MasterInfo(
         url="http://127.0.0.1:1", token="t", **asdict(process), started_at=0.0, version="0",
         protocol=PROTOCOL, python="python", data_dir="/",

@@ -20,7 +20,7 @@ from det_jupyter.contract.host import pdeathsig, processes
 from det_jupyter.contract.host.own_threads import frame_of, own_thread_ids, start_own
 from det_jupyter.contract.host.ports import free_port
 from det_jupyter.contract.host.processes import (
-    Process,
+    ProcessIdentity,
     birth_of,
     exit_status_of,
     is_frozen,
@@ -48,13 +48,13 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="it is read from /
 def test_which_of_two_processes_was_started_first_is_known_within_a_boot(
     one: str, other: str, expected: bool
 ) -> None:
-    assert Process(1, one).started_no_later_than(Process(2, other)) is expected
+    assert ProcessIdentity(1, one).started_no_later_than(ProcessIdentity(2, other)) is expected
 
 
 @on_linux
 def test_a_process_is_known_until_it_has_ended() -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
-        known = Process.of(child.pid)
+        known = ProcessIdentity.of(child.pid)
         assert (known.is_alive, known.is_frozen, known.on_host) == (True, False, "")
         assert exit_status_of(child.pid) is None
         child.send_signal(signal.SIGSTOP)
@@ -79,9 +79,9 @@ def test_a_process_that_does_not_end_is_waited_for_as_long_as_said(
 
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
     monkeypatch.setattr(processes, "time", clock)
-    assert not Process.of(os.getpid()).wait(3.0)
+    assert not ProcessIdentity.of(os.getpid()).wait(3.0)
     assert 103.0 < now[0] < 103.1
-    assert Process(os.getpid(), "7@before").wait(3.0)
+    assert ProcessIdentity(os.getpid(), "7@before").wait(3.0)
     assert now[0] < 103.1
 
 

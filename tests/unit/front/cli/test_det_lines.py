@@ -17,20 +17,20 @@ from det_jupyter.contract.messages.queries import Sort
 from det_jupyter.front.cli.shell_table import SHELL, shell_parser
 from det_jupyter.front.notebook.complete.magic_parsers import DET, EXPERIMENT
 from det_jupyter.front.verbs import arguments, queue_changes, table_experiments, table_others
-from det_jupyter.front.verbs.grammar import Group, Lazy, Verb, parse
+from det_jupyter.front.verbs.grammar import Lazy, Verb, VerbGroup, parse
 from tests.unit.front.cli.conftest import Master, Typed
 
 
-def verbs_of(group: Group) -> Iterator[Verb]:
+def verbs_of(group: VerbGroup) -> Iterator[Verb]:
     for member in group.members:
-        if isinstance(member, Group):
+        if isinstance(member, VerbGroup):
             yield from verbs_of(member)
         else:
             yield member
 
 
 @pytest.mark.parametrize("group", [EXPERIMENT, DET, SHELL], ids=lambda group: group.name)
-def test_each_verb_has_its_function(group: Group) -> None:
+def test_each_verb_has_its_function(group: VerbGroup) -> None:
     for verb in verbs_of(group):
         assert isinstance(verb.run, Lazy)
         assert callable(verb.run.resolve()), verb
@@ -43,7 +43,7 @@ def test_what_is_written_twice_is_the_same() -> None:
 
 
 def test_every_listing_takes_the_options_of_all() -> None:
-    things = {f"{group.name}s" for group in SHELL.members if isinstance(group, Group)}
+    things = {f"{group.name}s" for group in SHELL.members if isinstance(group, VerbGroup)}
     things -= {"slots"}  # a ledger for people; `slot list` has a row for each
     listings = [
         verb for verb in verbs_of(SHELL) if verb.name.startswith("list") or verb.name in things

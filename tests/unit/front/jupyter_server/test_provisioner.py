@@ -19,7 +19,7 @@ from tornado.web import HTTPError
 from traitlets.config import Configurable
 
 from det_jupyter.contract.host.connection_files import NUMBERS, write_connection_file
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.errors import Conflict, MasterUnreachable, NotFound
 from det_jupyter.front.jupyter_server import provisioner as module
 from det_jupyter.front.jupyter_server.provisioner import RankProvisioner
@@ -49,7 +49,7 @@ class Kernel:
         assert (trial_id, rank) == (3, 1)
         if self.problem is not None:
             raise self.problem
-        process = Process.of(self.pid)
+        process = ProcessIdentity.of(self.pid)
         name = "rank 1 of trial 3"
         return RunningRank(name, process, self.is_remote, "left", str(self.file))
 
@@ -184,7 +184,7 @@ def test_an_attachment_lasts_as_long_as_the_process(
     assert asyncio.run(made.poll()) == 0, "not attached"
     asyncio.run(made.launch_kernel([]))
     assert asyncio.run(made.poll()) is None
-    monkeypatch.setattr(Process, "is_alive", property(lambda process: False))
+    monkeypatch.setattr(ProcessIdentity, "is_alive", property(lambda process: False))
     assert asyncio.run(made.poll()) == 1
     assert made.parent.reason == "it is over"
     assert (links(kernel), made.has_process) == ([], False)
@@ -249,7 +249,11 @@ def test_a_remote_rank_that_has_ended_is_told_at_once(
 
 def kernel_rank(kernel: Kernel) -> RunningRank:
     return RunningRank(
-        "rank 1 of trial 3", Process.of(kernel.pid), kernel.is_remote, "left", str(kernel.file)
+        "rank 1 of trial 3",
+        ProcessIdentity.of(kernel.pid),
+        kernel.is_remote,
+        "left",
+        str(kernel.file),
     )
 
 

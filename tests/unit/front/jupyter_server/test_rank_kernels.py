@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import AgentStatus, AllocationState, State, TrialView
 from det_jupyter.errors import Conflict, MasterUnreachable
 from det_jupyter.front.jupyter_server import provisioner
@@ -32,7 +32,7 @@ def has(monkeypatch: pytest.MonkeyPatch, view: TrialView) -> None:
 
 def running(pid: int, *, agents: tuple[str, ...] = ("left", "right")) -> TrialView:
     held = allocation(num_ranks=2)
-    here = asdict(Process.of(pid))
+    here = asdict(ProcessIdentity.of(pid))
     ranks = [rank.model_copy(update=here) for rank in held.ranks]
     return trial(
         id=7, allocation=held.model_copy(update={"ranks": ranks, "agent_ids": list(agents)})
@@ -83,7 +83,7 @@ def test_a_rank_that_runs_here(
     has(monkeypatch, running(os.getpid(), agents=agents))
     found = find_rank(7, 1)
     assert found.name == "rank 1 of trial 7"
-    assert found.process == Process.of(os.getpid())
+    assert found.process == ProcessIdentity.of(os.getpid())
     assert found.agent_id == agent_id
 
 
@@ -120,7 +120,7 @@ def test_a_process_of_another_computer_with_a_pid_of_this_one_is_refused(
 ) -> None:
     view = running(os.getpid())
     assert view.allocation is not None
-    other = asdict(Process(os.getpid(), "7@another start", "other"))
+    other = asdict(ProcessIdentity(os.getpid(), "7@another start", "other"))
     ranks = [rank.model_copy(update=other) for rank in view.allocation.ranks]
     far = view.allocation.model_copy(update={"ranks": ranks})
     has(monkeypatch, view.model_copy(update={"allocation": far}))

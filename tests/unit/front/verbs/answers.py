@@ -55,7 +55,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.messages.rank_orders import Change
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.errors import NotFound
-from det_jupyter.front.verbs.grammar import Call, Group, LineParser, make_parser, parse
+from det_jupyter.front.verbs.grammar import Call, LineParser, VerbGroup, make_parser, parse
 from det_jupyter.front.verbs.table_experiments import MEMBERS
 from det_jupyter.front.verbs.table_others import OTHERS
 from tests.unit.front.verbs.cluster_samples import (
@@ -74,10 +74,10 @@ from tests.unit.front.verbs.finding_samples import row
 from tests.unit.front.verbs.recording_client import noted
 from tests.unit.view.view_samples import CREATED_AT, checkpoint, curve, experiment, trial
 
-_GROUP = Group(
+_GROUP = VerbGroup(
     name="det",
     help="lines",
-    members=(Group(name="e", help="experiments", default="list", members=MEMBERS), *OTHERS),
+    members=(VerbGroup(name="e", help="experiments", default="list", members=MEMBERS), *OTHERS),
 )
 
 

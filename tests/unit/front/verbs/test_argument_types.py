@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.client.imports.importing import Imported
+from det_jupyter.client.imports.importing import ImportResult
 from det_jupyter.contract.messages import TemplateView
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import ConfigError
@@ -85,10 +85,10 @@ def test_what_was_imported_is_said(
         "experiment_id": 7, "source": "/logs", "num_runs": 2, "num_values": 3, "num_new": 3,
         "metric": "loss", "validated": [], "remarks": ["a file is broken"],
     }  # fmt: skip
-    found = Imported(**{**fields, **changes})
+    found = ImportResult(**{**fields, **changes})
     given: list[Any] = []
 
-    def import_runs(client: Any, source: str, **how: Any) -> list[Imported]:
+    def import_runs(client: Any, source: str, **how: Any) -> list[ImportResult]:
         given.append((source, how))
         return [found]
 

@@ -16,7 +16,7 @@ from det_jupyter.front.notebook.complete.magic_parsers import (
     det_parser,
     line_parser,
 )
-from det_jupyter.front.verbs.grammar import Group, HelpShown, Verb, make_parser, parse
+from det_jupyter.front.verbs.grammar import HelpShown, Verb, VerbGroup, make_parser, parse
 from det_jupyter.front.verbs.showing import explain
 from det_jupyter.front.verbs.table_others import OTHERS
 
@@ -110,11 +110,11 @@ def test_the_examples_of_the_help_are_lines_of_the_table() -> None:
 
 
 def test_a_shell_command_can_be_made_of_the_same_groups() -> None:
-    experiment = Group(
+    experiment = VerbGroup(
         name="experiment", help=EXPERIMENT.help.replace("%", "%%"), aliases=("e",),
         members=EXPERIMENT.members, default="list",
     )  # fmt: skip
-    parser = make_parser(Group(name="det", help=DET.help, members=(experiment, *OTHERS)))
+    parser = make_parser(VerbGroup(name="det", help=DET.help, members=(experiment, *OTHERS)))
     assert parse(parser, "e pause 7").words == "det experiment pause"
     assert parse(parser, "experiment").verb.name == "list"
     assert parse(parser, "slot disable left 0 --drain").slots == [0]

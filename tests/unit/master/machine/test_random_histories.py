@@ -57,12 +57,12 @@ from det_jupyter.master.machine.model.events import (
     CheckpointsDeleted,
     ClockStepped,
     ClustersChanged,
+    ContentSetAside,
     ContinueRequested,
     DevicesReported,
     Event,
     ExperimentDeleted,
     LogMatched,
-    NewsSetAside,
     RecordArrived,
     parse_event,
 )
@@ -452,7 +452,7 @@ class RandomLife(RuleBasedStateMachine):
         if experiment is None or not experiment.state.is_terminal:
             gone = data.draw(st.sampled_from(["", self.some_run(data)]))
             self.tell(
-                NewsSetAside(
+                ContentSetAside(
                     experiment_id=experiment_id, what="x", is_fatal=bool(is_fatal), gone=gone
                 )
             )

@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     SwitchSlots,
     Verdict,
 )
-from det_jupyter.master.machine.model.events import AgentAway, DevicesReported, NewsSetAside
+from det_jupyter.master.machine.model.events import AgentAway, ContentSetAside, DevicesReported
 from det_jupyter.master.machine.model.state import Agent
 from det_jupyter.master.views.experiment_views import experiment_view
 from det_jupyter.master.views.forecast import measured_pace, places_for
@@ -66,7 +66,7 @@ def test_news_that_was_set_aside_is_told(news: list[str], expected: str) -> None
     world = World()
     world.tell(registered(), submitted())
     for what in news:
-        world.tell(NewsSetAside(experiment_id=1, what=what, is_fatal=False))
+        world.tell(ContentSetAside(experiment_id=1, what=what, is_fatal=False))
     assert view_of(world).message == expected
     world.experiment().message = "it goes on"
     told = "; ".join(["it goes on", *([expected] if expected else [])])
@@ -76,7 +76,7 @@ def test_news_that_was_set_aside_is_told(news: list[str], expected: str) -> None
 def test_news_that_ends_an_experiment_is_told_once() -> None:
     world = World()
     world.tell(registered(), submitted())
-    world.tell(NewsSetAside(experiment_id=1, what="it all", is_fatal=True))
+    world.tell(ContentSetAside(experiment_id=1, what="it all", is_fatal=True))
     message = view_of(world).message
     assert "the master failed at it all" in message
     assert "set aside" not in message

@@ -33,7 +33,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, Share
 from det_jupyter.pytorch.data.division import Division
-from det_jupyter.pytorch.data.fetch import Columns, Fetch, collate_records, draws_nothing
+from det_jupyter.pytorch.data.fetch import Fetch, TensorColumns, collate_records, draws_nothing
 from det_jupyter.pytorch.data.order import Order
 from det_jupyter.pytorch.data.streams import DataLoaderStream
 from det_jupyter.pytorch.data.workers import init_worker
@@ -392,10 +392,10 @@ def test_large_batches_are_loaded_one_by_one() -> None:
 
 def test_only_plain_tensors_are_picked_by_columns() -> None:
     sparse = TensorDataset(torch.eye(3).to_sparse())
-    assert Columns.of(sparse) is None
-    assert Columns.of(Rolling()) is None
-    assert Columns.of(Subset(numbers(3), ["a"])) is None  # type: ignore[list-item]  # no number
-    picked = Columns.of(numbers(9))
+    assert TensorColumns.of(sparse) is None
+    assert TensorColumns.of(Rolling()) is None
+    assert TensorColumns.of(Subset(numbers(3), ["a"])) is None  # type: ignore[list-item]  # no number
+    picked = TensorColumns.of(numbers(9))
     assert picked is not None
     assert [column.tolist() for column in picked.select([-1, 0])] == [[8, 0]]
 

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from det_jupyter.config.sections import LargeBatch as Rules
+from det_jupyter.config.sections import LargeBatch
 from det_jupyter.contract.values.lengths import Length, TrainingUnits
-from det_jupyter.pytorch.steps.learning_rates import LargeBatch
+from det_jupyter.pytorch.steps.learning_rates import LargeBatchRates
 from det_jupyter.pytorch.steps.position import Position
 
 UNITS = TrainingUnits(global_batch_size=256, batches_per_epoch=4)
 
 
-def rules(warmup: Length, base: int = 64) -> Rules:
-    return Rules(base_batch_size=base, warmup=warmup)
+def rules(warmup: Length, base: int = 64) -> LargeBatch:
+    return LargeBatch(base_batch_size=base, warmup=warmup)
 
 
 def sgd(lr: float | torch.Tensor = 0.5) -> torch.optim.SGD:
@@ -51,12 +51,12 @@ def step(optimizer: torch.optim.Optimizer) -> list[float]:
 def test_the_factor_grows_linearly_over_the_warmup_and_stays(
     warmup: Length, factors: list[float]
 ) -> None:
-    large = LargeBatch(rules(warmup), 256)
+    large = LargeBatchRates(rules(warmup), 256)
     assert [large.factor(batch, UNITS) for batch in range(8)] == factors
 
 
 def test_a_smaller_batch_is_scaled_down() -> None:
-    large = LargeBatch(rules(Length("batches", 2)), 16)
+    large = LargeBatchRates(rules(Length("batches", 2)), 16)
     assert [large.factor(batch, UNITS) for batch in range(4)] == [1.0, 0.625, 0.25, 0.25]
 
 
@@ -70,7 +70,7 @@ def test_a_smaller_batch_is_scaled_down() -> None:
 def test_the_factor_lies_between_one_and_the_scale(
     base: int, batch_size: int, warmup: int, batch: int
 ) -> None:
-    large = LargeBatch(rules(Length("batches", warmup), base), batch_size)
+    large = LargeBatchRates(rules(Length("batches", warmup), base), batch_size)
     scale = batch_size / base
     factor = large.factor(batch, UNITS)
     assert min(1.0, scale) - 1e-9 <= factor <= max(1.0, scale) * (1 + 1e-12)
@@ -79,7 +79,7 @@ def test_the_factor_lies_between_one_and_the_scale(
 
 
 def test_a_step_is_taken_with_the_scaled_rate_and_the_trials_own_comes_back() -> None:
-    large = LargeBatch(rules(Length("batches", 2)), 256)
+    large = LargeBatchRates(rules(Length("batches", 2)), 256)
     position = Position(units=UNITS)
     optimizer = sgd(0.5)
     large.attach(optimizer, position)
@@ -95,7 +95,7 @@ def test_every_param_group_is_scaled_by_its_own_rate() -> None:
     first.grad = second.grad = torch.ones(())
     groups: list[dict[str, Any]] = [{"params": [first], "lr": 0.25}, {"params": [second]}]
     optimizer = torch.optim.SGD(groups, lr=0.5)
-    LargeBatch(rules(Length("batches", 0)), 128).attach(optimizer, Position(units=UNITS))
+    LargeBatchRates(rules(Length("batches", 0)), 128).attach(optimizer, Position(units=UNITS))
     assert step(optimizer) == [0.5, 1.0]
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.5]
 
@@ -103,7 +103,7 @@ def test_every_param_group_is_scaled_by_its_own_rate() -> None:
 def test_a_rate_that_is_a_tensor_stays_the_same_tensor() -> None:
     lr = torch.tensor(0.5)
     optimizer = sgd(lr)
-    LargeBatch(rules(Length("batches", 0)), 128).attach(optimizer, Position(units=UNITS))
+    LargeBatchRates(rules(Length("batches", 0)), 128).attach(optimizer, Position(units=UNITS))
     assert step(optimizer) == [1.0]
     assert optimizer.param_groups[0]["lr"] is lr
     assert lr.item() == 0.5
@@ -111,7 +111,7 @@ def test_a_rate_that_is_a_tensor_stays_the_same_tensor() -> None:
 
 def test_a_scheduler_sees_and_sets_the_trials_own_rate() -> None:
     optimizer = sgd(1.0)
-    LargeBatch(rules(Length("batches", 0)), 128).attach(optimizer, Position(units=UNITS))
+    LargeBatchRates(rules(Length("batches", 0)), 128).attach(optimizer, Position(units=UNITS))
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     moved = []
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_a_scheduler_sees_and_sets_the_trials_own_rate() -> None:
 def test_batches_that_are_averaged_into_one_step_make_it_larger() -> None:
     position = Position(4, units=UNITS)
     averaged, summed = sgd(0.5), sgd(0.5)
-    large = LargeBatch(rules(Length("batches", 0)), 64)
+    large = LargeBatchRates(rules(Length("batches", 0)), 64)
     large.attach(averaged, position)
     large.attach(summed, position, averages=False)
     assert (step(averaged), step(summed)) == ([2.0], [0.5])
@@ -132,13 +132,13 @@ def test_batches_that_are_averaged_into_one_step_make_it_larger() -> None:
 
 def test_before_the_training_nothing_is_scaled() -> None:
     optimizer = sgd(0.5)
-    LargeBatch(rules(Length("batches", 0)), 256).attach(optimizer, Position())
+    LargeBatchRates(rules(Length("batches", 0)), 256).attach(optimizer, Position())
     assert step(optimizer) == [0.5]
 
 
 def test_a_step_that_a_scaler_leaves_out_leaves_the_rate_alone() -> None:
     optimizer = sgd(0.5)
-    LargeBatch(rules(Length("batches", 0)), 256).attach(optimizer, Position(units=UNITS))
+    LargeBatchRates(rules(Length("batches", 0)), 256).attach(optimizer, Position(units=UNITS))
     scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
     scaler.scale(torch.ones(()))
     optimizer.param_groups[0]["params"][0].grad = torch.tensor(float("inf"))
@@ -165,7 +165,7 @@ def test_the_libraries_optimizers_scale_and_resume_to_the_same_bits(name: str) -
         model = nn.Linear(3, 2)
         position = Position(units=UNITS)
         optimizer = make(model.parameters(), lr=0.01)
-        LargeBatch(rules(Length("batches", 5)), 256).attach(optimizer, position)
+        LargeBatchRates(rules(Length("batches", 5)), 256).attach(optimizer, position)
         return model, optimizer, position
 
     def train(model: nn.Linear, optimizer: torch.optim.Optimizer, position: Position) -> None:

@@ -11,7 +11,7 @@ import pytest
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.trial.callback import EarlyStopping, PyTorchCallback
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
-from det_jupyter.pytorch.trial.trial_info import TrialInfo
+from det_jupyter.pytorch.trial.trial_info import ContextInfo
 from tests.problems import said
 
 HOOKS: dict[str, tuple[Any, ...]] = {
@@ -266,7 +266,7 @@ def test_state_of_a_callback_that_is_gone_is_ignored_with_a_warning() -> None:
 def test_early_stopping_asks_to_stop_after_too_many_stale_validations(
     values: list[float], options: dict[str, Any], stops_after: int | None
 ) -> None:
-    context = TrialInfo()
+    context = ContextInfo()
     early = EarlyStopping(context, "error", patience=2, **options)
     seen = []
     for value in values:
@@ -276,7 +276,7 @@ def test_early_stopping_asks_to_stop_after_too_many_stale_validations(
 
 
 def test_early_stopping_goes_on_counting_after_a_pause() -> None:
-    before, context = EarlyStopping(TrialInfo(), "error", patience=2), TrialInfo()
+    before, context = EarlyStopping(ContextInfo(), "error", patience=2), ContextInfo()
     before.on_validation_end({"error": 1.0})
     before.on_validation_end({"error": 1.5})
     after = EarlyStopping(context, "error", patience=2)
@@ -286,14 +286,14 @@ def test_early_stopping_goes_on_counting_after_a_pause() -> None:
 
 
 def test_early_stopping_names_the_metrics_that_there_are() -> None:
-    early = EarlyStopping(TrialInfo(), "eror", patience=1)
+    early = EarlyStopping(ContextInfo(), "eror", patience=1)
     with pytest.raises(ConfigError, match="EarlyStopping waits for 'eror'; the validation has er"):
         early.on_validation_end({"error": 1.0})
 
 
 def test_early_stopping_tells_all_that_is_wrong_with_its_arguments() -> None:
     with pytest.raises(ConfigError) as caught:
-        EarlyStopping(TrialInfo(), "error", patience=0, min_delta=-1.0)
+        EarlyStopping(ContextInfo(), "error", patience=0, min_delta=-1.0)
     assert said(caught.value.problems) == [
         "EarlyStopping: got patience 0, expected at least 1",
         "EarlyStopping: got min_delta -1.0, expected at least 0",

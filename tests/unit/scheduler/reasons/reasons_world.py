@@ -18,7 +18,7 @@ from det_jupyter.scheduler.model import (
     Request,
     Running,
 )
-from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
+from det_jupyter.scheduler.reasons import PoolSurvey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.snapshot import Snapshot
 from tests.scheduler_pool import Pool
 
@@ -290,7 +290,7 @@ def reason(world: World, request_id: str = "9") -> Reason:
 
 def why(pool: Pool, request_id: str, world: World) -> Reason:
     """Return why a request waits in a pool as it is."""
-    return why_waiting(Survey(pool.snapshot(), world), request_id)
+    return why_waiting(PoolSurvey(pool.snapshot(), world), request_id)
 
 
 def offers(found: Reason) -> list[tuple[str, str]]:

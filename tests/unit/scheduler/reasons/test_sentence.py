@@ -9,7 +9,7 @@ import pytest
 
 from det_jupyter.contract.messages import DeviceProcess
 from det_jupyter.scheduler.model import AgentSlots, Group, Policy, PoolRules
-from det_jupyter.scheduler.reasons import Survey, Title, Withheld, why_waiting
+from det_jupyter.scheduler.reasons import PoolSurvey, Title, Withheld, why_waiting
 from det_jupyter.scheduler.reasons.sentence import latest_leaving
 from tests.unit.scheduler.reasons.reasons_world import (
     NOON,
@@ -553,7 +553,7 @@ def test_many_reasons_share_one_survey() -> None:
     world = one_agent(running=[RESNET], queue=[ask(8, 4, 4), ask(9, 5, 4)], ends=SOON)
     pool = world.pool()
     pool.decide(world.now)
-    gathered = Survey(pool.snapshot(), world)
+    gathered = PoolSurvey(pool.snapshot(), world)
     assert [why_waiting(gathered, r) for r in ("8", "9")] == [
         why(pool, r, world) for r in ("8", "9")
     ]

@@ -6,8 +6,8 @@ import pytest
 
 from det_jupyter.scheduler.decide import decide
 from det_jupyter.scheduler.model import Decisions, Group, PoolRules
-from det_jupyter.scheduler.reasons import Survey, whatif, why_waiting
-from det_jupyter.scheduler.reasons.whatif import Change, WhatIf
+from det_jupyter.scheduler.reasons import PoolSurvey, whatif, why_waiting
+from det_jupyter.scheduler.reasons.whatif import PoolChange, WhatIf
 from det_jupyter.scheduler.snapshot import Snapshot
 from tests.unit.scheduler.reasons.reasons_world import World, agent, ask, gang, groups
 
@@ -37,25 +37,27 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_request_starts_after_as_many_changes_as_it_needs() -> None:
     pool = WhatIf(two_holders().pool().snapshot(), two_holders())
-    ends = [Change(ends=("7",)), Change(ends=("8",)), Change(ends=("9",))]
+    ends = [PoolChange(ends=("7",)), PoolChange(ends=("8",)), PoolChange(ends=("9",))]
     assert [pool.steps(name, ends) for name in ("9", "10")] == [2, 3]
     assert pool.steps("9", ends[:1]) is None
 
 
 def test_questions_that_begin_alike_share_what_was_decided(asked: list[float]) -> None:
     pool = WhatIf(two_holders().pool().snapshot(), two_holders())
-    first, second = Change(ends=("7",)), Change(ends=("8",))
+    first, second = PoolChange(ends=("7",)), PoolChange(ends=("8",))
     pool.steps("9", [first, second])
     pool.steps("10", [first, second])
     pool.after(first)
     assert len(asked) == 2
-    pool.after(first, Change(goes=(4,)))
+    pool.after(first, PoolChange(goes=(4,)))
     assert len(asked) == 3
 
 
 def test_no_more_is_asked_than_until_it_starts(asked: list[float]) -> None:
     pool = WhatIf(two_holders().pool().snapshot(), two_holders())
-    assert pool.steps("9", [Change(goes=(3,)), Change(goes=(4,)), Change(goes=(6,))]) == 2
+    assert (
+        pool.steps("9", [PoolChange(goes=(3,)), PoolChange(goes=(4,)), PoolChange(goes=(6,))]) == 2
+    )
     assert len(asked) == 2
 
 
@@ -64,7 +66,7 @@ def test_a_second_reason_of_the_same_shape_asks_little_more(asked: list[float]) 
     world.queue = [*(ask(i, 5, 2) for i in range(20, 30)), ask(40, 6, 2)]
     pool = world.pool()
     pool.decide(world.now)
-    survey = Survey(pool.snapshot(), world)
+    survey = PoolSurvey(pool.snapshot(), world)
     why_waiting(survey, "28")
     first = len(asked)
     why_waiting(survey, "29")
@@ -79,7 +81,7 @@ def test_those_that_are_asked_to_leave_save_and_queue_again() -> None:
         running=[gang(7, 3, {"a": [0, 1]})],
         queue=[ask(9, 5, 2)],
     )
-    after = WhatIf(world.pool().snapshot(), world).after(Change())
+    after = WhatIf(world.pool().snapshot(), world).after(PoolChange())
     assert (after.started, after.asked) == ({"9"}, {"9": ["7"]})
-    again = after.after(Change(ends=("9",)))
+    again = after.after(PoolChange(ends=("9",)))
     assert again.started == {"7"}

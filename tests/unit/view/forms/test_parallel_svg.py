@@ -12,7 +12,7 @@ from det_jupyter.view.forms.parallel_svg import svg_parallel
 from det_jupyter.view.forms.text_lines import MAX_KEPT
 from det_jupyter.view.making.axes import category_axis, metric_axis, number_axis
 from det_jupyter.view.making.search_view import ranked
-from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.search_state import SearchState
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_samples import search_experiment
 
@@ -23,13 +23,13 @@ AXES = [
 ]
 
 
-def searched(*values: list[float | None]) -> Search:
+def searched(*values: list[float | None]) -> SearchState:
     rows = [row(id=i, best=i / 10, values=each) for i, each in enumerate(values)]
     best = metric_axis("accuracy", [row["best"] for row in rows], Direction.MAXIMIZE)
     return {**halving(16, 4), "axes": AXES, "rows": rows, "best_axis": best}
 
 
-def lines_of(search: Search) -> list[str]:
+def lines_of(search: SearchState) -> list[str]:
     picture = svg_parallel(search, ranked(search))
     return re.findall(r'<path d="([^"]*)" fill="none"', picture)
 

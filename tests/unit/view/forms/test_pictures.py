@@ -28,7 +28,7 @@ from det_jupyter.view.forms.svg import as_image, svg_chart
 from det_jupyter.view.forms.text_lines import importance_line, trial_rows, trial_title
 from det_jupyter.view.making.axes import metric_axis, number_axis
 from det_jupyter.view.making.charts import (
-    Pace,
+    Timelines,
     build_charts,
     last_values,
     measured_at,
@@ -41,7 +41,7 @@ from det_jupyter.view.making.rungs import place_rungs, trial_marks
 from det_jupyter.view.making.search_view import search_summary
 from det_jupyter.view.making.sidebar_lines import source_of
 from det_jupyter.view.making.trial_view import build_changes, build_trial
-from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.search_state import SearchState
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_samples import (
     CREATED_AT,
@@ -73,7 +73,7 @@ def rungs_of(*rows: Any, smaller: bool = False, brackets: Any = None) -> str:
     direction = Direction.of(smaller_is_better=smaller)
     metrics = [value for each in rows for value in each["rungs"]]
     placed, width = place_rungs(brackets or [bracket(1, 4)])
-    search: Search = {
+    search: SearchState = {
         **halving(16, 4), "brackets": placed, "rung_width": width, "rows": list(rows),
         "rung_axis": metric_axis("m", metrics, direction),
     }  # fmt: skip
@@ -135,13 +135,13 @@ def test_brackets_are_side_by_side_and_narrow_columns_have_short_names() -> None
 
 def test_a_legend_has_each_mark_once_in_its_order() -> None:
     rows = [row(marks=["running", "error"]), row(marks=["error"])]
-    search: Search = {**halving(16, 4), "rows": rows}
+    search: SearchState = {**halving(16, 4), "rows": rows}
     assert re.findall(r"> ([\w ]+)</span>", rung_legend(search)) == ["training to it", "error"]
 
 
 def parallel(*rows: Any, smaller: bool = False) -> str:
     direction = Direction.of(smaller_is_better=smaller)
-    search: Search = {
+    search: SearchState = {
         **halving(16, 4), "axes": [number_axis("n", 0, 4, is_whole=True)] * 2,
         "best_axis": metric_axis("m", [each["best"] for each in rows], direction),
     }  # fmt: skip
@@ -380,9 +380,9 @@ def test_points_of_a_report_are_spread_over_its_time(
 ) -> None:
     assert [measured_at(times, place) for place in range(len(times))] == measured
     reported = curve("batches", "x", [1.0] * len(times), times=times)
-    seconds = Pace([reported], {}).seconds(reported, range(len(times)))
+    seconds = Timelines([reported], {}).seconds(reported, range(len(times)))
     assert seconds == [at - measured[0] for at in measured]
-    assert Pace([], {}).seconds(reported, [0]) == [round(measured[0], 2)]
+    assert Timelines([], {}).seconds(reported, [0]) == [round(measured[0], 2)]
 
 
 def test_the_clock_of_a_trial_starts_at_its_first_point_of_any_curve() -> None:
@@ -390,15 +390,20 @@ def test_the_clock_of_a_trial_starts_at_its_first_point_of_any_curve() -> None:
     early = curve("validation", "y", [1.0], times=[15.5], steps_per_epoch=4.0)
     other = curve("batches", "x", [1.0], times=[30.0], trial_id=2)
     for curves in ([late, early, other], [other, early, late]):
-        pace = Pace(curves, {2: 7.0})
-        assert [pace.seconds(each, [0]) for each in (late, early, other)] == [[4.5], [0.0], [0.0]]
-        assert pace.steps_per_epoch == {1: 4.0, 2: 7.0}
+        timelines = Timelines(curves, {2: 7.0})
+        assert [timelines.seconds(each, [0]) for each in (late, early, other)] == [
+            [4.5],
+            [0.0],
+            [0.0],
+        ]
+        assert timelines.steps_per_epoch == {1: 4.0, 2: 7.0}
 
 
 def test_a_series_has_what_is_said_of_its_curve() -> None:
     values = [0.123456789, None, 3.0, 2.0]
     reported = curve("validation", "x", values, times=[1.0, 2.0, 3.0, 4.0])
-    assert series_of(reported, label="a", look=3, limit=9, pace=Pace([reported], {1: 2.5})) == {
+    times = Timelines([reported], {1: 2.5})
+    assert series_of(reported, label="a", look=3, limit=9, timelines=times) == {
         "trial_id": 1, "label": "a", "kind": "points", "look": 3, "is_faint": False,
         "steps": [1, 2, 3, 4], "values": [0.123457, None, 3.0, 2.0],
         "seconds": [0.0, 1.0, 2.0, 3.0], "steps_per_epoch": 2.5, "last": 2.0,
@@ -472,7 +477,7 @@ def test_a_summary_of_a_search_has_its_best_and_what_the_others_do() -> None:
     search = halving(16, 14)
     assert search_summary(search)[-1] == "best accuracy 0.8000 (trial 5)"
     rows = [row(id=1, best=None), row(id=2, best=0.5)]
-    ranked: Search = {**search, "rows": rows, "smaller_is_better": True}
+    ranked: SearchState = {**search, "rows": rows, "smaller_is_better": True}
     assert search_summary(ranked)[-1] == "best accuracy 0.5000 (trial 2)"
     assert search_summary({**search, "rows": rows[:1]})[-1] == "no accuracy yet"
 
@@ -599,7 +604,7 @@ def test_smaller_is_better_unless_it_is_not(searcher: dict[str, Any], best: floa
     ],
 )
 def test_a_table_has_the_highest_rung_of_a_trial(changes: dict[str, Any], label: str) -> None:
-    search: Search = {
+    search: SearchState = {
         **halving(16, 4), "brackets": place_rungs([bracket(1, 4)])[0], "axes": [],
         "rows": [row(**changes)],
     }  # fmt: skip

@@ -7,11 +7,11 @@ from typing import Any
 
 from det_jupyter.view import build_view_state
 from det_jupyter.view.forms.rungs_svg import rung_legend, rung_sentences, svg_rungs
-from det_jupyter.view.model.search_state import Row, Search
+from det_jupyter.view.model.search_state import SearchState, TrialRow
 from tests.unit.view.view_samples import search_experiment
 
 
-def row(**changes: Any) -> Row:
+def row(**changes: Any) -> TrialRow:
     fields: dict[str, Any] = {
         "id": 1, "status": "running", "status_word": "Running", "bracket": 0, "rungs": [],
         "aim": 0, "marks": [], "best": None, "latest": None, "steps_completed": 0, "num_slots": 0,
@@ -20,7 +20,7 @@ def row(**changes: Any) -> Row:
     return {**fields, **changes}  # type: ignore[typeddict-item]
 
 
-def halving(max_trials: int, num_results: int, *, is_over: bool = False) -> Search:
+def halving(max_trials: int, num_results: int, *, is_over: bool = False) -> SearchState:
     view, curves, checkpoints, now = search_experiment(max_trials, num_results, is_over=is_over)
     search = build_view_state(view, curves, checkpoints, now)["search"]
     assert search is not None
@@ -43,7 +43,7 @@ def test_legend_has_words_for_what_is_drawn_only() -> None:
 
 
 def test_search_without_brackets_has_no_picture() -> None:
-    search: Search = {**halving(16, 4), "brackets": []}
+    search: SearchState = {**halving(16, 4), "brackets": []}
     assert svg_rungs(search) == ""
     assert rung_sentences(search) == []
 
@@ -56,5 +56,5 @@ def test_rungs_are_told_in_words_too() -> None:
         "1 epoch: 11 reached, 5 promoted · 4 epochs: 3 reached, 0 promoted · "
         "16 epochs: 0 reached, 0 promoted"
     )
-    two: Search = {**search, "brackets": [bracket, bracket]}
+    two: SearchState = {**search, "brackets": [bracket, bracket]}
     assert rung_sentences(two)[1].startswith("bracket 2 (14 trials): 1 epoch")

@@ -24,7 +24,7 @@ from det_jupyter.view.making.slot_bars import build_pools
 from det_jupyter.view.making.space import place_trials
 from det_jupyter.view.making.trial_view import build_verdict
 from det_jupyter.view.making.waits import build_cluster
-from det_jupyter.view.model.search_state import Search
+from det_jupyter.view.model.search_state import SearchState
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_cluster_samples import (
     NOW,
@@ -73,7 +73,7 @@ def metric_name(text: str) -> str:
 
 
 def axis_name(text: str) -> str:
-    search: Search = {**halving(16, 4), "axes": [number_axis(text, 0, 1)] * 9}
+    search: SearchState = {**halving(16, 4), "axes": [number_axis(text, 0, 1)] * 9}
     picture = svg_parallel(search, [row(best=1.0, values=[0.0] * 9)])
     return str(re.findall(r">([^<>]+)</text>", picture)[0])
 
@@ -216,7 +216,7 @@ def test_dots_that_do_not_run_into_each_other(num: int, num_dots: int) -> None:
 
 @pytest.mark.parametrize(("num", "note"), [(10, ""), (11, "the best 10 of 11 trials")])
 def test_trials_of_a_table(num: int, note: str) -> None:
-    search: Search = {**halving(16, 4), "rows": [row(id=i, best=1.0) for i in range(num)]}
+    search: SearchState = {**halving(16, 4), "rows": [row(id=i, best=1.0) for i in range(num)]}
     search["axes"] = []
     assert left_out_note(search) == note
     assert len(trial_rows(search)[1]) == 10

@@ -8,17 +8,17 @@ import pytest
 
 from det_jupyter.contract.messages import BracketView, ExperimentView, RungView, SearchView
 from det_jupyter.view.making.search_view import find_remarks
-from det_jupyter.view.model.search_state import Row
+from det_jupyter.view.model.search_state import TrialRow
 from tests.unit.view.view_cluster_samples import leaving_for
 from tests.unit.view.view_samples import experiment, failure, trial
 
 
-def row(status: str = "completed", **changes: Any) -> Row:
+def row(status: str = "completed", **changes: Any) -> TrialRow:
     fields = {"status": status, "best": 0.5, "bracket": None, "rungs": []}
-    return cast(Row, fields | changes)
+    return cast(TrialRow, fields | changes)
 
 
-def remarks(view: ExperimentView, *rows: Row) -> list[tuple[str, list[int], bool]]:
+def remarks(view: ExperimentView, *rows: TrialRow) -> list[tuple[str, list[int], bool]]:
     return [
         (each["text"], each["trial_ids"], each["is_failure"]) for each in find_remarks(view, rows)
     ]

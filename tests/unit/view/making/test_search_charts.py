@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from det_jupyter.contract.messages import Curve
 from det_jupyter.view.making.search_charts import MAX_FAINT_POINTS, choose_trials, compare_trials
-from det_jupyter.view.model.search_state import Row, Search
+from det_jupyter.view.model.search_state import SearchState, TrialRow
 from det_jupyter.view.model.trial_state import Chart
 from tests.unit.view.forms.test_rungs_svg import halving, row
 from tests.unit.view.view_samples import curve
 
 
-def search_of(*rows: Row) -> Search:
+def search_of(*rows: TrialRow) -> SearchState:
     return {**halving(16, 1), "rows": list(rows)}
 
 
-def ranking(num_trials: int) -> Search:
+def ranking(num_trials: int) -> SearchState:
     """Return a search of which trial 1 is the best, trial 2 the second, and so on."""
     return search_of(*(row(id=i, best=1 - i / 1000) for i in range(1, num_trials + 1)))
 

@@ -21,7 +21,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.making.experiment_facts import status_of
 from det_jupyter.view.making.search_view import ranked
-from det_jupyter.view.model.search_state import Improvement, Row, Search
+from det_jupyter.view.model.search_state import Improvement, SearchState, TrialRow
 from tests.unit.view.view_samples import (
     CREATED_AT,
     allocation,
@@ -52,13 +52,13 @@ def built(view: ExperimentView, chosen_id: int | None = None) -> ViewState:
     return build_view_state(view, [], [], NOW, chosen_id=chosen_id)
 
 
-def search_of(view: ExperimentView) -> Search:
+def search_of(view: ExperimentView) -> SearchState:
     search = built(view)["search"]
     assert search is not None
     return search
 
 
-def row_of(shown: TrialView, **changes: Any) -> Row:
+def row_of(shown: TrialView, **changes: Any) -> TrialRow:
     [row, *_] = search_of(halving(shown, competitor(99), **changes))["rows"]
     return row
 

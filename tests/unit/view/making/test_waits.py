@@ -22,7 +22,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.making.waits import expected_text
-from det_jupyter.view.model.slots_and_queue import Cluster, Slot, Wait
+from det_jupyter.view.model.slots_and_queue import Slot, SlotsAndQueue, Wait
 from tests.unit.view.view_cluster_samples import (
     LONG_NAME,
     NOW,
@@ -67,7 +67,7 @@ def state_of(
     return build_view_state(view, [], [], now, cluster=known, reasons=reasons)
 
 
-def built(known: ClusterView, view: ExperimentView | None = None, **more: Any) -> Cluster:
+def built(known: ClusterView, view: ExperimentView | None = None, **more: Any) -> SlotsAndQueue:
     shown = state_of(experiment(trial()) if view is None else view, known, **more)["cluster"]
     assert shown is not None
     return shown

@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import TrialView, Wire
 from det_jupyter.contract.values import text as words
 from det_jupyter.contract.values.text import size
 from det_jupyter.view.model.__main__ import answers_module, interface, state_module
-from det_jupyter.view.model.search_state import Row
+from det_jupyter.view.model.search_state import TrialRow
 from det_jupyter.view.model.status_looks import Status
 
 FRONTEND = Path(__file__).parents[4] / "labextension"
@@ -78,16 +78,16 @@ def test_pages_declare_no_answer_by_hand() -> None:
 
 def test_each_kind_of_field_has_its_typescript() -> None:
     class Sample(TypedDict):
-        rows: list[Row]
-        chosen: Row | None
+        rows: list[TrialRow]
+        chosen: TrialRow | None
         values: list[float | None]
         scale: Literal["linear", "log"]
         status: Status
 
     assert interface(Sample) == (
         "export interface ISample {\n"
-        "  rows: IRow[];\n"
-        "  chosen: IRow | null;\n"
+        "  rows: ITrialRow[];\n"
+        "  chosen: ITrialRow | null;\n"
         "  values: (number | null)[];\n"
         "  scale: 'linear' | 'log';\n"
         "  status: Status;\n"

@@ -11,7 +11,7 @@ import pytest
 from det_jupyter.contract.messages import AllocationState, Reason, State
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.notebook.handles import progress
-from det_jupyter.front.notebook.handles.progress import WaitReasons
+from det_jupyter.front.notebook.handles.progress import ReasonPrinter
 from det_jupyter.view import ViewState
 from tests.unit.client.documents_fake import FakeDocuments, state_of
 from tests.unit.front.verbs.cluster_samples import SENTENCE, reason
@@ -69,7 +69,7 @@ def test_waiting_says_why_once_for_each_reason(
 ) -> None:
     monkeypatch.setattr(progress, "_FIRST_AFTER_S", 0.0)
     master = Waiting()
-    says = WaitReasons(master.client)
+    says = ReasonPrinter(master.client)
     says.tick(master.state(reason(position=0), is_running=True))
     assert capsys.readouterr().out == ""
     queued = master.state(reason(position=0))
@@ -93,7 +93,7 @@ def test_a_trial_that_does_not_wait_any_more_has_no_reason(
     master = Waiting()
     state = master.state(reason(position=0))
     master.found = now
-    WaitReasons(master.client).tick(state)
+    ReasonPrinter(master.client).tick(state)
     assert capsys.readouterr().out == ""
 
 
@@ -108,7 +108,7 @@ def test_a_reason_has_its_sentence_where_the_master_does_not_answer(
     more = [trial(id=10, allocation=None, state=State.COMPLETED)] * has_more
     reasons = {9: reason(position=0)}
     monkeypatch.setattr(master, "reason", Mock(side_effect=MasterUnreachable("it is frozen")))
-    WaitReasons(master.client).tick(state_of(experiment(queued, *more), reasons=reasons))
+    ReasonPrinter(master.client).tick(state_of(experiment(queued, *more), reasons=reasons))
     assert capsys.readouterr().out == f"Trial 9: {SENTENCE}\n"
 
 
@@ -132,5 +132,5 @@ def test_a_trial_that_has_just_been_queued_is_not_talked_of(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     master = Waiting()
-    WaitReasons(master.client).tick(master.state(reason(position=0)))
+    ReasonPrinter(master.client).tick(master.state(reason(position=0)))
     assert capsys.readouterr().out == ""

@@ -24,7 +24,7 @@ from det_jupyter.contract.values.text import short_time
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.machine.model.events import AgentAway, AgentLost, AgentRemoved, Event
 from det_jupyter.master.machine.model.state import MachineState
-from det_jupyter.scheduler.board import Board
+from det_jupyter.scheduler.board import SlotBoard
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     World,
@@ -225,7 +225,7 @@ def test_a_snapshot_from_before_gangs_could_span_agents_is_understood(world: Wor
     old = json.loads(world.machine.dump())
     del old["trials"]["1"]["allocation"]["agent_ids"]
     restored = Machine(MachineState.model_validate(old))
-    assert Board(restored.queue.snapshot("default")).seats["box"].free == ()
+    assert SlotBoard(restored.queue.snapshot("default")).seats["box"].free == ()
     check_machine(restored)
 
 

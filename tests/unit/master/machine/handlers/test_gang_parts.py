@@ -34,8 +34,8 @@ from det_jupyter.master.machine.model.events import (
     AgentAway,
     AgentLost,
     AgentRegistered,
+    ContentSetAside,
     Event,
-    NewsSetAside,
     RecordArrived,
 )
 from det_jupyter.master.machine.model.state import MachineState
@@ -290,7 +290,7 @@ def test_end_of_a_part_that_cannot_be_handled_gives_up_after_the_other_part(
     world: World,
 ) -> None:
     world.tell(*both_up())
-    news = NewsSetAside(experiment_id=1, what="x", is_fatal=True, gone=RUN, gone_ranks=[2, 3])
+    news = ContentSetAside(experiment_id=1, what="x", is_fatal=True, gone=RUN, gone_ranks=[2, 3])
     assert orders(world.tell(news)) == [("b", KillGang(allocation_id=RUN))]
     assert world.trial().holds_slots
     world.tell(exited(codes={0: -9, 1: -9}, killed=True))

@@ -11,14 +11,14 @@ from det_jupyter.contract.messages.changes import Activate, Cancel, Pause
 from det_jupyter.contract.run.journal import Notice
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.master.machine.model.events import (
+    ContentSetAside,
     ContinueRequested,
     Event,
     LossReported,
-    NewsSetAside,
     RecordArrived,
     RoomFound,
 )
-from det_jupyter.master.machine.model.turn import Alert
+from det_jupyter.master.machine.model.turn import RaisedAlert
 from tests.unit.master.machine_world import (
     World,
     completed,
@@ -40,16 +40,16 @@ def world() -> World:
     return world
 
 
-def raised(world: World, *told: Event) -> list[Alert]:
+def raised(world: World, *told: Event) -> list[RaisedAlert]:
     """Handle events; return the alerts that they raise."""
-    found: list[Alert] = []
+    found: list[RaisedAlert] = []
     for event in told:
         world.tell(event)
         found += world.machine.changes().alerts
     return found
 
 
-def kinds(alerts: list[Alert]) -> list[AlertKind]:
+def kinds(alerts: list[RaisedAlert]) -> list[AlertKind]:
     return [alert.kind for alert in alerts]
 
 
@@ -64,12 +64,12 @@ def alarm(text: str) -> RecordArrived:
 
 def test_a_completed_experiment_has_ended(world: World) -> None:
     found = raised(world, validated(100, 0.5), *completed(), exited())
-    assert found == [Alert(kind=AlertKind.ENDED, experiment_id=1, trial_id=None, text="")]
+    assert found == [RaisedAlert(kind=AlertKind.ENDED, experiment_id=1, trial_id=None, text="")]
 
 
 def test_a_failed_experiment_says_why(world: World) -> None:
     found = raised(world, failed("ValueError: no"), exited(codes={0: 1, 1: 1}))
-    expected = Alert(
+    expected = RaisedAlert(
         kind=AlertKind.FAILED, experiment_id=1, trial_id=None, text="trial 1: ValueError: no"
     )
     assert found == [expected]
@@ -87,7 +87,7 @@ def test_an_experiment_that_a_user_cancels_raises_nothing(world: World) -> None:
 
 
 def test_an_experiment_that_the_master_gives_up_has_failed(world: World) -> None:
-    news = NewsSetAside(experiment_id=1, what="it", is_fatal=True, gone="1.1.1")
+    news = ContentSetAside(experiment_id=1, what="it", is_fatal=True, gone="1.1.1")
     assert kinds(raised(world, news)) == [AlertKind.FAILED]
 
 
@@ -104,13 +104,13 @@ def test_a_loss_that_diverges_again_and_again_raises_one_alert(world: World, val
     )
     word = "NaN" if value != value else "infinite"
     text = f"trial 1: loss is {word} since batch 4"
-    assert found == [Alert(kind=AlertKind.NAN, experiment_id=1, trial_id=1, text=text)]
+    assert found == [RaisedAlert(kind=AlertKind.NAN, experiment_id=1, trial_id=1, text=text)]
 
 
 def test_an_alarm_of_a_rank_is_an_alert(world: World) -> None:
     found = raised(world, alarm("loss is NaN since batch 3"), loss(float("nan")))
     text = "trial 1: loss is NaN since batch 3"
-    assert found == [Alert(kind=AlertKind.NAN, experiment_id=1, trial_id=1, text=text)]
+    assert found == [RaisedAlert(kind=AlertKind.NAN, experiment_id=1, trial_id=1, text=text)]
 
 
 def test_a_disk_that_is_full_raises_an_alert_each_time_a_trial_begins_to_wait(
@@ -118,7 +118,7 @@ def test_a_disk_that_is_full_raises_an_alert_each_time_a_trial_begins_to_wait(
 ) -> None:
     wait = RoomReported(allocation_id="1.1.1", at=1.0, wait=RoomWait(folder="/data", since=1.0))
     text = "trial 1 waits for room on /data and goes on when there is some"
-    alert = Alert(kind=AlertKind.DISK, experiment_id=1, trial_id=1, text=text)
+    alert = RaisedAlert(kind=AlertKind.DISK, experiment_id=1, trial_id=1, text=text)
     assert raised(world, wait, wait) == [alert]
     over = wait.model_copy(update={"wait": None})
     assert raised(world, over) == []

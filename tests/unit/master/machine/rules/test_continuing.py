@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.machine import Machine
-from det_jupyter.master.machine.model.events import ContinueRequested, NewsSetAside
+from det_jupyter.master.machine.model.events import ContentSetAside, ContinueRequested
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.rules.continuing import changed_values
 from det_jupyter.master.machine.rules.trial_orders import changes_of
@@ -423,7 +423,7 @@ def test_nothing_begins_with_a_checkpoint_of_an_experiment_that_is_being_deleted
 
 def test_an_experiment_that_was_given_up_is_judged_again_once_it_is_continued() -> None:
     world = single()
-    world.tell(NewsSetAside(experiment_id=1, what="x", is_fatal=True), exited())
+    world.tell(ContentSetAside(experiment_id=1, what="x", is_fatal=True), exited())
     assert world.experiment().state is State.ERROR
     world.tell(again(world), *running("1.1.2"), *completed(allocation_id="1.1.2"))
     world.tell(exited("1.1.2"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from det_jupyter.contract.messages import CloseRun, Kill, KillGang, KillTrial, State
-from det_jupyter.master.machine.model.events import ClockStepped, Event, NewsSetAside
+from det_jupyter.master.machine.model.events import ClockStepped, ContentSetAside, Event
 from det_jupyter.master.machine.rules.giving_up import experiment_of
 from tests.unit.master.machine_world import World, registered, running, started, submitted
 
@@ -14,7 +14,7 @@ from tests.unit.master.machine_world import World, registered, running, started,
 def test_a_run_of_an_experiment_that_is_given_up_is_killed_unless_it_is_gone(gone: str) -> None:
     world = World()
     world.tell(registered(), submitted(), *running())
-    commands = world.tell(NewsSetAside(experiment_id=1, what="x", is_fatal=True, gone=gone))
+    commands = world.tell(ContentSetAside(experiment_id=1, what="x", is_fatal=True, gone=gone))
     kill, close = KillGang(allocation_id="1.1.1"), CloseRun(allocation_id="1.1.1")
     assert commands == [world.order(close if gone else kill)]
     assert world.experiment().state is (State.ERROR if gone else State.STOPPING_ERROR)

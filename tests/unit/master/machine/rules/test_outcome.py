@@ -20,7 +20,7 @@ from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.rules.outcome import (
-    Outcome,
+    GangOutcome,
     count_repeats,
     failure_after_losses,
     find_failure,
@@ -65,32 +65,32 @@ def exited(codes: dict[int, int | None] | None = None, **facts: Any) -> GangExit
 @pytest.mark.parametrize(
     ("state", "reason", "facts", "outcome"),
     [
-        (State.ACTIVE, "completed", {}, Outcome.COMPLETED),
-        (State.ACTIVE, "stopped", {}, Outcome.COMPLETED),
-        (State.ACTIVE, "invalid_hp", {"first_failed": 0}, Outcome.INVALID),
-        (State.ACTIVE, "preempted", {}, Outcome.PREEMPTED),
-        (State.ACTIVE, None, {"killed": True}, Outcome.PREEMPTED),
-        (State.ACTIVE, None, {"lost": True}, Outcome.LOST),
-        (State.ACTIVE, None, {"first_failed": 1}, Outcome.FAILED),
-        (State.ACTIVE, None, {}, Outcome.FAILED),
-        (State.ACTIVE, None, {"error": "no zygote"}, Outcome.FAILED),
+        (State.ACTIVE, "completed", {}, GangOutcome.COMPLETED),
+        (State.ACTIVE, "stopped", {}, GangOutcome.COMPLETED),
+        (State.ACTIVE, "invalid_hp", {"first_failed": 0}, GangOutcome.INVALID),
+        (State.ACTIVE, "preempted", {}, GangOutcome.PREEMPTED),
+        (State.ACTIVE, None, {"killed": True}, GangOutcome.PREEMPTED),
+        (State.ACTIVE, None, {"lost": True}, GangOutcome.LOST),
+        (State.ACTIVE, None, {"first_failed": 1}, GangOutcome.FAILED),
+        (State.ACTIVE, None, {}, GangOutcome.FAILED),
+        (State.ACTIVE, None, {"error": "no zygote"}, GangOutcome.FAILED),
         # A paused trial is judged as an active one: it only does not queue again.
-        (State.PAUSED, "completed", {}, Outcome.COMPLETED),
-        (State.PAUSED, "preempted", {}, Outcome.PREEMPTED),
-        (State.PAUSED, None, {"first_failed": 1}, Outcome.FAILED),
+        (State.PAUSED, "completed", {}, GangOutcome.COMPLETED),
+        (State.PAUSED, "preempted", {}, GangOutcome.PREEMPTED),
+        (State.PAUSED, None, {"first_failed": 1}, GangOutcome.FAILED),
         # It had saved everything and reported so before its agent exited.
-        (State.ACTIVE, "completed", {"lost": True}, Outcome.COMPLETED),
-        (State.ACTIVE, "preempted", {"lost": True}, Outcome.PREEMPTED),
+        (State.ACTIVE, "completed", {"lost": True}, GangOutcome.COMPLETED),
+        (State.ACTIVE, "preempted", {"lost": True}, GangOutcome.PREEMPTED),
         # Once the trial is stopping, nothing is an error.
-        (State.STOPPING_CANCELED, "preempted", {}, Outcome.ENDED_AS_ASKED),
-        (State.STOPPING_CANCELED, None, {"first_failed": 1}, Outcome.ENDED_AS_ASKED),
-        (State.STOPPING_KILLED, None, {"killed": True}, Outcome.ENDED_AS_ASKED),
-        (State.STOPPING_KILLED, "completed", {}, Outcome.ENDED_AS_ASKED),
-        (State.STOPPING_COMPLETED, "preempted", {}, Outcome.ENDED_AS_ASKED),
+        (State.STOPPING_CANCELED, "preempted", {}, GangOutcome.ENDED_AS_ASKED),
+        (State.STOPPING_CANCELED, None, {"first_failed": 1}, GangOutcome.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, None, {"killed": True}, GangOutcome.ENDED_AS_ASKED),
+        (State.STOPPING_KILLED, "completed", {}, GangOutcome.ENDED_AS_ASKED),
+        (State.STOPPING_COMPLETED, "preempted", {}, GangOutcome.ENDED_AS_ASKED),
     ],
 )
 def test_what_an_exit_means(
-    state: State, reason: Reason | None, facts: dict[str, Any], outcome: Outcome
+    state: State, reason: Reason | None, facts: dict[str, Any], outcome: GangOutcome
 ) -> None:
     assert judge(make_trial(state), make_allocation(reason), exited(**facts)) is outcome
 
@@ -98,7 +98,7 @@ def test_what_an_exit_means(
 def test_a_canceled_trial_whose_code_fails_before_it_has_saved_has_failed() -> None:
     allocation = make_allocation(None, failure(0))
     trial = make_trial(State.STOPPING_CANCELED)
-    assert judge(trial, allocation, exited({0: 1}, first_failed=0)) is Outcome.FAILED
+    assert judge(trial, allocation, exited({0: 1}, first_failed=0)) is GangOutcome.FAILED
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_otherwise_a_failure_on_the_way_out_is_none(
     state: State, reason: Reason | None, facts: dict[str, Any]
 ) -> None:
     allocation = make_allocation(reason, failure(0))
-    assert judge(make_trial(state), allocation, exited(**facts)) is Outcome.ENDED_AS_ASKED
+    assert judge(make_trial(state), allocation, exited(**facts)) is GangOutcome.ENDED_AS_ASKED
 
 
 @pytest.mark.parametrize("state", [State.ACTIVE, State.PAUSED])
@@ -130,7 +130,7 @@ def test_whoever_saved_after_being_asked_to_leave_was_preempted_even_if_a_rank_f
     allocation = make_allocation(None, failure(1))
     allocation.is_for_rest = True
     outcome = judge(make_trial(state), allocation, exited({1: 1}, first_failed=1))
-    assert outcome is Outcome.PREEMPTED
+    assert outcome is GangOutcome.PREEMPTED
 
 
 def test_the_earliest_failure_is_the_cause_whichever_rank_is_named() -> None:
@@ -335,7 +335,7 @@ def test_a_crash_says_what_its_gpu_reported() -> None:
         "ValueError: rank 1; GPU 3 had an error "
         "(Xid 31: access to memory that is not mapped, in general a wrong index)"
     )
-    assert judge(make_trial(), make_allocation(), end) is Outcome.FAILED
+    assert judge(make_trial(), make_allocation(), end) is GangOutcome.FAILED
     end = exited({0: 1, 1: -9}, first_failed=0, faults={1: fault(31)})
     view, _ = find_failure(make_allocation(None, failure(0)), end)
     assert view.error == "ValueError: rank 0", "the GPU of another rank"
@@ -344,10 +344,12 @@ def test_a_crash_says_what_its_gpu_reported() -> None:
 @pytest.mark.parametrize("xid", [None, 48, 79, 95, 119])
 def test_a_lost_gpu_is_no_failure_of_the_trial(xid: int | None) -> None:
     end = exited({0: 1, 1: -9}, first_failed=0, faults={1: fault(xid)})
-    assert judge(make_trial(), make_allocation(None, failure(0, final=True)), end) is Outcome.LOST
+    assert (
+        judge(make_trial(), make_allocation(None, failure(0, final=True)), end) is GangOutcome.LOST
+    )
     assert lost_device(end) == (1, fault(xid))
     stopping = make_trial(State.STOPPING_CANCELED)
-    assert judge(stopping, make_allocation(), end) is Outcome.ENDED_AS_ASKED
+    assert judge(stopping, make_allocation(), end) is GangOutcome.ENDED_AS_ASKED
     error = failure_after_losses([lost_run(1, end, loss_text(end, "box"))] * 5).error
     assert str(fault(xid)) in error
     assert "memory; see agent.log" not in error

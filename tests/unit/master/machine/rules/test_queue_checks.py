@@ -11,7 +11,7 @@ from det_jupyter.contract.messages import ChangeResources, MoveInQueue, SetPools
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.machine.model.events import ClustersChanged
 from det_jupyter.master.machine.rules.queue_checks import (
-    QueueEntry,
+    PoolAndPriority,
     anchor_id_of,
     find_move_problem,
     find_pool_problem,
@@ -79,27 +79,35 @@ def test_a_pool_with_a_cluster_may_grow_by_nodes_of_the_size_of_those_that_are_t
 @pytest.mark.parametrize(
     ("entry", "anchor", "problem"),
     [
-        (QueueEntry("default", 42), QueueEntry("default", 42), None),
-        (QueueEntry("default", 42), QueueEntry("default", 10), None),
-        (QueueEntry("default", 10, "1.priority"), QueueEntry("default", 10), None),
-        (QueueEntry("default", 9, "1.priority"), QueueEntry("default", 10), "1.priority wants 9"),
+        (PoolAndPriority("default", 42), PoolAndPriority("default", 42), None),
+        (PoolAndPriority("default", 42), PoolAndPriority("default", 10), None),
+        (PoolAndPriority("default", 10, "1.priority"), PoolAndPriority("default", 10), None),
         (
-            QueueEntry("default", 42),
-            QueueEntry("fair", 42),
+            PoolAndPriority("default", 9, "1.priority"),
+            PoolAndPriority("default", 10),
+            "1.priority wants 9",
+        ),
+        (
+            PoolAndPriority("default", 42),
+            PoolAndPriority("fair", 42),
             "only within a pool is there an order",
         ),
-        (QueueEntry("fair", 42), QueueEntry("fair", 42), "shares its slots by fair_share"),
+        (
+            PoolAndPriority("fair", 42),
+            PoolAndPriority("fair", 42),
+            "shares its slots by fair_share",
+        ),
     ],
 )
 def test_an_experiment_is_moved_within_a_pool_with_an_order(
-    world: World, entry: QueueEntry, anchor: QueueEntry, problem: str | None
+    world: World, entry: PoolAndPriority, anchor: PoolAndPriority, problem: str | None
 ) -> None:
     found = find_move_problem(world.machine.state, 1, 2, {1: entry, 2: anchor})
     assert found is None if problem is None else problem in (found or "")
 
 
 def test_an_experiment_is_not_moved_relative_to_itself(world: World) -> None:
-    entries = {1: QueueEntry("default", 42)}
+    entries = {1: PoolAndPriority("default", 42)}
     found = find_move_problem(world.machine.state, 1, 1, entries)
     assert found == "experiment 1 cannot be moved relative to itself"
 

@@ -11,11 +11,11 @@ import pytest
 
 from det_jupyter.contract.messages import DiskStatus
 from det_jupyter.master.service.service import Service
-from det_jupyter.master.service.storing.facts import Facts
+from det_jupyter.master.service.storing.facts import HostFacts
 from det_jupyter.master.service.storing.store import Store
 
 FULL = DiskStatus(folder="/", total_bytes=9, free_bytes=0, is_full=True, state="full")
-FACTS = Facts(cluster_notes={"ray": "its pool is full"}, disks=[FULL])
+FACTS = HostFacts(cluster_notes={"ray": "its pool is full"}, disks=[FULL])
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def store(path: Path) -> Iterator[Store]:
 
 def test_facts_are_read_back_also_by_another_process(store: Store, path: Path) -> None:
     with closing(Store(path, is_read_only=True)) as reader:
-        assert reader.facts.get() == store.facts.get() == Facts()
+        assert reader.facts.get() == store.facts.get() == HostFacts()
         store.facts.set(FACTS)
         assert reader.facts.get() == store.facts.get() == FACTS
         assert reader.facts.get() is reader.facts.get(), "they are parsed once"
-        store.facts.set(Facts())
-        assert reader.facts.get() == Facts()
+        store.facts.set(HostFacts())
+        assert reader.facts.get() == HostFacts()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_damaged_row_counts_as_none_and_is_replaced(
     store.facts.set(FACTS)
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE facts SET json = CAST(? AS TEXT)", (damaged,))
-    assert store.facts.get() == Facts()
+    assert store.facts.get() == HostFacts()
     store.facts.set(FACTS)
     assert store.facts.get() == FACTS
 
@@ -82,7 +82,7 @@ def test_a_disk_that_fills_slowly_is_the_same_fact() -> None:
     later = disk.model_copy(
         update={"free_bytes": 123_300_000, "over_s": 599.9, "lost_bytes": 0, "writes": {}}
     )
-    assert Facts(disks=[disk]).essence == Facts(disks=[later]).essence
+    assert HostFacts(disks=[disk]).rounded == HostFacts(disks=[later]).rounded
     for changes in ({"free_bytes": 10**9}, {"full_in_s": None}, {"state": "full"}):
         other = disk.model_copy(update=changes)
-        assert Facts(disks=[disk]).essence != Facts(disks=[other]).essence
+        assert HostFacts(disks=[disk]).rounded != HostFacts(disks=[other]).rounded

@@ -10,7 +10,7 @@ import pytest
 
 from det_jupyter.config.alerts import UserAlert
 from det_jupyter.contract.values.alerts import AlertKind
-from det_jupyter.master.machine.model.turn import Alert
+from det_jupyter.master.machine.model.turn import RaisedAlert
 from det_jupyter.master.service.storing import stored_alerts as module
 from det_jupyter.master.service.storing.database import open_database
 from det_jupyter.master.service.storing.stored_alerts import Destination, StoredAlerts, make_news
@@ -37,7 +37,7 @@ def outbox(tmp_path: Path) -> Iterator[StoredAlerts]:
 
 
 def raise_alert(outbox: StoredAlerts, world: World, *to: Destination, at: float = 5.0) -> None:
-    alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
+    alert = RaisedAlert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, at)
     (raised,) = outbox.raised()
     outbox.route(raised.id, [each.dump() for each in to])
@@ -50,7 +50,7 @@ def states(outbox: StoredAlerts) -> list[tuple[Any, ...]]:
 def test_an_alert_that_is_raised_names_what_it_is_about(
     outbox: StoredAlerts, world: World
 ) -> None:
-    alert = Alert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
+    alert = RaisedAlert(kind=AlertKind.FAILED, experiment_id=1, trial_id=1, text="x" * 1500)
     outbox.add(world.machine.state, alert, 5.0)
     (raised,) = outbox.raised()
     number, news = raised.id, raised.news
