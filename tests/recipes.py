@@ -68,7 +68,7 @@ assert options.verb.run(call) == "DIGITS 7"
 from typing import Any, ClassVar, Literal, Mapping
 
 from det_jupyter.searcher.full_length import FullLength
-from det_jupyter.searcher.planning import PlannedBracket, plan_full_length
+from det_jupyter.searcher.planning import BracketForecast, plan_full_length
 from det_jupyter.searcher.searcher_section import OfTrials
 from det_jupyter.searcher.trials import Trials
 
@@ -81,7 +81,7 @@ class OneByOneSearcher(OfTrials):
     def make(self, trials: Trials) -> FullLength:
         return FullLength(trials, self.max_length, max_trials=self.max_trials)
 
-    def plan(self, hyperparameters: Mapping[str, Any]) -> list[PlannedBracket]:
+    def plan(self, hyperparameters: Mapping[str, Any]) -> list[BracketForecast]:
         return [plan_full_length(self.max_trials, 1, self.max_length.amount)]
 '''
         },
@@ -236,13 +236,13 @@ assert type(storage).__name__ == "TapeStorage"
         new={
             "trackers/paper_sender.py": '''
 from det_jupyter.contract.messages import TrackerProgress, TrackerWork
-from det_jupyter.trackers.service import Source
+from det_jupyter.trackers.service import MasterFeed
 
 
 class PaperSender:
     """Prints experiments."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: MasterFeed) -> None:
         self._source = source
 
     def send(self, work: TrackerWork) -> None:
@@ -313,7 +313,7 @@ class DetCallback:
             "contract/trial/plain_trainers.py": (
                 (
                     '    "keras.Sequential": _KERAS,\n',
-                    '    "sklearn.Trainer": Trainer("sklearn", "fit", is_late=True),\n'
+                    '    "sklearn.Trainer": PlainTrainer("sklearn", "fit", is_late=True),\n'
                     '    "keras.Sequential": _KERAS,\n',
                 ),
             )
