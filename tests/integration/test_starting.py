@@ -23,12 +23,12 @@ SERVES = """
 import os, sys, time
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.locks import take_lock
-from det_jupyter.contract.host.processes import Process
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 held = take_lock(paths.master_lock(), timeout_s=60)
 print("holds", flush=True)
 time.sleep(0.5)
-own = Process.of(os.getpid())
+own = ProcessIdentity.of(os.getpid())
 paths.write_private(paths.master_file(), MasterInfo(
     url="http://127.0.0.1:1", token="t", pid=own.pid, birth=own.birth, host=own.host,
     started_at=0.0, version="0", protocol=PROTOCOL, python="python", data_dir="/",
