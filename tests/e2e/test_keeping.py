@@ -43,7 +43,8 @@ def checkpoints_of_all(client: Client, storage: Path) -> list[str]:
 
     def kept() -> list[str]:
         views = [view for one in client.experiments() for view in client.checkpoints(one.id)]
-        return sorted(view.uuid for view in views if view.state == "COMPLETED")
+        here = [view for view in views if Path(view.path).parent == storage]
+        return sorted(view.uuid for view in here if view.state == "COMPLETED")
 
     wait_until(lambda: folders(storage) == kept(), "earlier experiments have been cleaned up")
     return kept()
