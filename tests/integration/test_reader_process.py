@@ -247,9 +247,9 @@ def test_a_program_that_cannot_be_imported_says_so_in_its_log() -> None:
 def test_after_its_starter_was_killed_another_one_starts_readers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", REPOSITORY)
 
     async def scene(played: Played) -> None:
+        monkeypatch.setenv("PYTHONPATH", REPOSITORY)  # of a starter that replaces the first
         pid = (await played.ask())["pid"]
         played.starter.process.kill()
         await until(lambda: is_gone(pid), "its reader ends with it")
@@ -263,11 +263,11 @@ def test_after_its_starter_was_killed_another_one_starts_readers(
 def test_a_starter_that_does_not_answer_is_replaced(
     has_reader: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", REPOSITORY)
     for name in ("_ANSWER_S", "_LOOK_S", "_SOON_S"):
         monkeypatch.setattr(reader_process, name, 0.1)
 
     async def scene(played: Played) -> None:
+        monkeypatch.setenv("PYTHONPATH", REPOSITORY)  # of a starter that replaces the first
         if has_reader:
             reader = (await played.ask())["pid"]
         played.starter.process.suspend()
