@@ -71,6 +71,10 @@ Model, train, evaluate = make_model, lambda model, lr: 0.5, lambda model: 0.5
 def save(model, step, folder):
     torch.save(model, folder / "model.pt")
 """,
+    "docs/models.md": f"""{ENDED}
+better = det_jupyter.submit(DigitsTrial, "digits.yaml")
+assert better.wait().value == "COMPLETED"
+""",
     "docs/launchers.md": "rank = 0\nPath('train.py').write_text('print(1)')",
 }
 AFTER = {
@@ -78,6 +82,7 @@ AFTER = {
     "docs/training.md": LEAVE,
     "docs/launchers.md": "assert worker.wait(60) == 0",
     "docs/looking-back.md": "[each.kill() for each in det_jupyter.experiments(state='active')]",
+    "docs/models.md": "model.delete()",
     "docs/scheduling.md": "child.kill()",
 }
 OF_LIBRARIES = "docs/integrations.md"
