@@ -53,6 +53,7 @@ _UPLOADED_S = 600.0  # how long to wait for a checkpoint that is on its way to t
 _FOLDER_S = 30.0  # how long a shared folder may take to answer; it may never
 _PAUSE_S = 0.5
 _REQUESTS_S = 0.1
+_REST_S = 1.0  # pause while no run alive has a folder of requests
 _AT_ONCE = 4
 _PART_BYTES = 1 << 20
 _TRIM_S = 3600.0
@@ -186,14 +187,15 @@ class RunFiles:
         tasks: dict[Path, asyncio.Task[None]] = {}
         try:
             while True:
-                for run in [run for run in runs.values() if run.is_alive]:
+                alive = [run for run in runs.values() if run.is_alive and run.dir.wanted.is_dir()]
+                for run in alive:
                     with suppress(OSError):  # for example, no file can be opened: looked up again
                         for request in run.dir.wanted.glob("*.json"):
                             if request not in tasks:
                                 tasks[request] = asyncio.create_task(self._serve(run, request))
                 for request in [request for request, task in tasks.items() if task.done()]:
                     del tasks[request]
-                await asyncio.sleep(_REQUESTS_S)
+                await asyncio.sleep(_REQUESTS_S if alive or tasks else _REST_S)
         finally:
             for task in tasks.values():
                 task.cancel()

@@ -148,7 +148,7 @@ def test_an_agent_that_measures_its_connections_can_be_measured_itself_for_some_
 
     class Listener:
         @contextmanager
-        def carrying(self, gang: str, link: GangLink) -> Iterator[None]:
+        def accepting(self, gang: str, link: GangLink) -> Iterator[None]:
             events.append(("open", gang, link))
             yield
             events.append("closed")
