@@ -333,8 +333,12 @@ def test_what_waits_in_a_notebook_starts_no_master_that_was_stopped(
         agent.report(gang_exited(code=-9, killed=True))
         stopping.communicate()
         assert (stopping.returncode, master.wait()) == (0, 0)
-        with pytest.raises(MasterStopped, match="no det_jupyter master runs"):
-            waiting.result()
+        error = waiting.exception()
+        if error is None:  # the end of the experiment arrived before that of the master
+            assert waiting.result() == "CANCELED"
+        else:
+            assert isinstance(error, MasterStopped)
+            assert "no det_jupyter master runs" in str(error)
         connection.client.cache_clear()
     assert find_master() is None
 

@@ -185,7 +185,7 @@ def test_a_machine_is_watched_for_as_long_as_the_newest_order_says(
         assert runner.is_watched("a")
         await loop.advance(1)
         assert not runner.is_watched("a")
-        runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
+        runner.carry_out(KillGang(allocation_id=ID, gives_up_uploads=True), agent_id="a")
         await loop.advance(0)
         assert not runner.has_living_gangs
 
@@ -271,7 +271,7 @@ def test_gang_whose_files_are_being_fetched_ends_at_once(tmp_path: Path, is_kill
         runner.carry_out(StartGang(plan=plan), agent_id="a")
         await asyncio.sleep(0.01)
         if is_killed:
-            runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
+            runner.carry_out(KillGang(allocation_id=ID, gives_up_uploads=True), agent_id="a")
         if not is_killed:
             await runner.lose(Loss.LEAVING, 5)
         await runner.news.wait()
@@ -317,7 +317,7 @@ def test_gang_that_is_ordered_while_the_agent_exits_is_lost_at_once(
         exited = runner.runs_of("a")["1.1.2"].exited
         assert exited is not None
         assert (exited.lost, exited.killed, exited.error) == (True, False, "")
-        runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
+        runner.carry_out(KillGang(allocation_id=ID, gives_up_uploads=True), agent_id="a")
         await loop.advance(0)
 
     play(scenario, is_remote=True)
@@ -331,7 +331,7 @@ def test_gang_that_is_ordered_while_the_agent_of_the_master_exits_is_left_to_its
         late = make_plan("1.1.2", [], slots=1, agent_ids=["a"])
         runner.carry_out(StartGang(plan=late), agent_id="a")
         assert list(runner.runs_of("a")) == [ID]
-        runner.carry_out(KillGang(allocation_id=ID), agent_id="a")
+        runner.carry_out(KillGang(allocation_id=ID, gives_up_uploads=True), agent_id="a")
         await loop.advance(0)
 
     play(scenario)
