@@ -527,7 +527,8 @@ def test_connections_that_ranks_leave_open_are_closed_soon_after_their_parts(
                     assert len(gang.connections) == 1
                 assert await reader.read() == b""  # which the rank has not closed
                 assert await theirs[0].read() == b""
-                with pytest.raises(OSError, match="Connect"):
+                # Python 3.13 removes the socket's file as well.
+                with pytest.raises((ConnectionError, FileNotFoundError)):
                     await parts.connect()
                 while gang.connections:
                     await asyncio.sleep(0.001)
