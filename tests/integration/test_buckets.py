@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -296,6 +297,20 @@ def test_process_ends_when_nothing_is_asked_and_another_one_starts(
     assert transfers.pid is None
     storage.check_writable()
     assert transfers.pid not in (None, former)
+
+
+def test_requests_and_answers_that_are_longer_than_pipes_do_not_wait_for_each_other() -> None:
+    def ask(number: int) -> str:
+        with pytest.raises(BucketProblem) as raised:
+            transfers.ask("files", f"{number}{'x' * 300_000}", "uuid")
+        return str(raised.value)
+
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(ask, range(32)))
+        assert [answer.startswith(f"{n}x") for n, answer in enumerate(answers)] == [True] * 32
+    finally:
+        transfers.close()
 
 
 def test_process_that_cannot_start_is_given_up(

@@ -37,6 +37,8 @@ class _Process:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # Apart from that of answers: a long request must not wait for answers that wait for it.
+        self._writing = threading.Lock()
         self._open: dict[int, Future[dict[str, Any]]] = {}
         self._num = 0
         self.is_over = False
@@ -58,21 +60,22 @@ class _Process:
             if self.is_over:
                 raise _Gone(self.process.returncode)
             self._num += 1
-            self._open[self._num] = future
-            assert self.process.stdin is not None
-            try:
-                self.process.stdin.write(json.dumps({"id": self._num, **request}) + "\n")
+            number = self._num
+            self._open[number] = future
+        assert self.process.stdin is not None
+        try:
+            with self._writing:
+                self.process.stdin.write(json.dumps({"id": number, **request}) + "\n")
                 self.process.stdin.flush()
-            except (OSError, ValueError):  # it is just ending
-                raise _Gone(self.process.wait()) from None
+        except (OSError, ValueError):  # it is just ending
+            raise _Gone(self.process.wait()) from None
         return future
 
     def close(self) -> None:
         """End the process; what it has not answered is not answered any more."""
-        with self._lock:
-            assert self.process.stdin is not None
-            with suppress(OSError):  # it has ended
-                self.process.stdin.close()
+        assert self.process.stdin is not None
+        with self._writing, suppress(OSError):  # it has ended
+            self.process.stdin.close()
         self._receiver.join()
 
     def _receive(self) -> None:
@@ -85,8 +88,9 @@ class _Process:
                 future.set_result(answer)
         self.process.wait()
         assert self.process.stdin is not None
-        with self._lock, suppress(OSError):
+        with self._lock:
             self.is_over = True
+        with self._writing, suppress(OSError):
             self.process.stdin.close()
         for future in self._open.values():
             future.set_exception(_Gone(self.process.returncode))
