@@ -247,7 +247,6 @@ def test_a_program_that_cannot_be_imported_says_so_in_its_log() -> None:
 def test_after_its_starter_was_killed_another_one_starts_readers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-
     async def scene(played: Played) -> None:
         monkeypatch.setenv("PYTHONPATH", REPOSITORY)  # of a starter that replaces the first
         pid = (await played.ask())["pid"]
