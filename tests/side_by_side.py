@@ -1,4 +1,4 @@
-"""Distributes tests to parallel processes: files one by one, all journeys to one process."""
+"""Distributes tests to parallel processes: files one by one, but some files together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
 
-LAB = "tests/lab/"
+# Files that share what is slow to start, which otherwise each process would start: a master, a
+# server, Chromium and its tab; a master, and agents of other computers.
+TOGETHER = ("tests/lab/", "tests/e2e/test_remote_")
 # For each worker, the rooms that it takes first, in order; all other files follow. Files of a room
 # share what is slow to start, e2e the most: a master, an agent and torch.
 ROOMS = (
@@ -20,12 +22,12 @@ ROOMS = (
 class RoomsApart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
     """Distributes files; the files of a room go to as few processes as keep all processes busy.
 
-    The journeys through JupyterLab count as one file: they share a master, a server, Chromium and
-    its tab, which otherwise each process would start and load.
+    Files of TOGETHER count as one file.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return LAB if nodeid.startswith(LAB) else super()._split_scope(nodeid)
+        together = (each for each in TOGETHER if nodeid.startswith(each))
+        return next(together, None) or super()._split_scope(nodeid)
 
     def remove_node(self, node: Any) -> str | None:
         """Give the remaining tests of an ended process to others; return the test that crashed it.
