@@ -15,7 +15,7 @@ from det_jupyter.reader.overview import Ids, Overview
 from det_jupyter.reader.replica import Replica
 from det_jupyter.view.making.sidebar_lines import (
     build_cluster_state,
-    build_line,
+    build_row,
     build_trials,
     first_entries,
 )
@@ -66,7 +66,7 @@ class ExperimentsSource:
         return {"rows": {str(number): line for number, line in self._lines.items()}}
 
     def _line(self, row: ExperimentRow, entries: Mapping[int, QueueEntry]) -> Document:
-        line: Document = plain(build_line(row, entries.get(row.id), time.time()))
+        line: Document = plain(build_row(row, entries.get(row.id), time.time()))
         before = self._lines.get(row.id)
         return before if line == before else line
 

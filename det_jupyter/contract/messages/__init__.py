@@ -142,7 +142,6 @@ from det_jupyter.contract.messages.queries import (
     ExperimentRow,
     ExperimentRows,
     Level,
-    ListedExperiment,
     LogLine,
     LogPage,
     LogQuery,

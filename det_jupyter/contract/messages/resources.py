@@ -5,6 +5,8 @@ from __future__ import annotations
 from shlex import quote
 from typing import Literal
 
+from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
+
 from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import DiskStatus
@@ -170,6 +172,21 @@ class Remedy(Wire):
         """
         values = (f"{name}={value}" for name, value in self.values.items())
         return " ".join([self.verb, *map(str, self.target), *values])
+
+
+class RemedyButton(TypedDict):
+    """A remedy as pages show it.
+
+    Args:
+        id: The command that its button sends.
+        command: The command to type; "" if there is none.
+        button: The label of its button; "" if there is none.
+    """
+
+    id: str
+    sentence: str
+    command: str
+    button: str
 
 
 class Reason(Wire):
