@@ -218,7 +218,6 @@ from det_jupyter.contract.messages.resources import (
     RemedyVerb,
     RunEntry,
     SlotStatus,
-    TaskEntry,
 )
 from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.trackers import (

@@ -88,9 +88,10 @@ def slots(*, all: bool = False) -> Displayed[ClusterView]:
         all: Print every slot, however many there are.
     """
     client = connection.client()
-    notes = problem_notes(client, NOTEBOOK)
+    view = client.cluster(limit=0)
+    notes = problem_notes(client, view, NOTEBOOK)
     return Displayed(
-        client.cluster(limit=0),
+        view,
         lambda view: "\n".join([slots_text(view, NOTEBOOK, with_all=all), *notes]),
         lambda view: slots_page(view, notes),
     )

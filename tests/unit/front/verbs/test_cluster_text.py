@@ -32,12 +32,12 @@ from tests.unit.front.verbs.cluster_samples import (
     cluster,
     entry,
     held,
+    holding,
     job,
     kernel,
     pool,
     reason,
     slot,
-    task,
 )
 
 TODAY = f"{datetime.now():%Y-%m-%d}"
@@ -191,9 +191,8 @@ def test_trials_of_a_search_one_behind_the_other_are_told_together() -> None:
         f"     {SENTENCE}",
     ]
     assert '<li value="2">19 more trials of experiment 5' in queue_page(view)
-    tasks = [task(i, state="QUEUED", agent_ids=[], waiting_for=SENTENCE) for i in range(1, 9)]
-    assert tasks_listing(tasks, [pool(num_waiting=8)]).text().count(SENTENCE) == 1
-    assert tasks_listing(tasks, [pool(num_waiting=8)]).csv().count(SENTENCE) == 8
+    tasks = tasks_listing(cluster(pool(num_waiting=20), queue=search))
+    assert (tasks.text().count(SENTENCE), tasks.csv().count(SENTENCE)) == (1, 20)
 
 
 def test_a_reason_is_a_sentence_and_what_to_type() -> None:
@@ -247,17 +246,17 @@ def test_agents_tasks_jobs_and_pools_are_tables() -> None:
         "left", "left", "-", "connected", "default", "true", "true", "true", "8", "3", "3", "-",
         "██▓▞x···",
     ]  # fmt: skip
-    waits = task(9, state="QUEUED", agent_ids=[], waiting_for=SENTENCE)
-    assert tasks_listing([task(), waits], [busy]).text().splitlines() == [
+    runs = {"holding": [holding()], "queue": [entry(experiment_id=3, queued_at=AT)]}
+    assert tasks_listing(cluster(busy, **runs)).text().splitlines() == [
         "Task ID  Allocation ID  Name                    Slots Needed  Registered Time      "
         "Agent       Priority  Resource Pool  Ports",
         "7        3.7.1          Trial 7 (Experiment 3)  4             "
         f"{TODAY} 14:30:00  left        42        default        -",
-        "9        3.9.1          Trial 9 (Experiment 3)  4             "
+        "9        5.9.1          Trial 9 (Experiment 3)  4             "
         f"{TODAY} 14:30:00  unassigned  42        default        -",
         f"    {SENTENCE}",
     ]
-    longer = tasks_listing([task(), waits], [pool(num_waiting=30)])
+    longer = tasks_listing(cluster(pool(num_waiting=30), **runs))
     assert longer.text().splitlines()[-1] == "… and 29 more"
     (jobs,) = jobs_listings([job(), job(5, num_running=0, jobs_ahead=1)], [busy], "ann")
     assert jobs.text().splitlines() == [
@@ -313,7 +312,7 @@ def test_jobs_of_several_pools_are_several_tables_and_shares_have_weights() -> N
 
 
 def test_a_pool_without_priorities_has_none_in_the_table_of_tasks() -> None:
-    (row,) = tasks_listing([task()], [pool(policy="round_robin")]).rows
+    (row,) = tasks_listing(cluster(pool(policy="round_robin"), holding=[holding()])).rows
     assert row[6] is None
 
 
@@ -341,8 +340,8 @@ def test_programs_get_one_document_with_numbers_as_numbers() -> None:
     ]  # fmt: skip
     slots = slots_listing(cluster(pool(busy_agent()))).csv().splitlines()
     assert slots[5] == "left,default,4,false,false,,,cuda,H100"
-    (waits,) = json.loads(tasks_listing([task(agent_ids=[])], [pool()]).json())
-    assert (waits["Task ID"], waits["Priority"], waits["Waits For"]) == (7, 42, None)
+    (runs,) = json.loads(tasks_listing(cluster(pool(), holding=[holding()])).json())
+    assert (runs["Task ID"], runs["Priority"], runs["Waits For"]) == (7, 42, None)
     (shown,) = json.loads(pools_listing([pool(num_waiting=3)]).json())
     assert (shown["Preemption"], shown["Waiting"], shown["Description"]) == (True, 3, None)
 
@@ -432,5 +431,5 @@ def test_each_pool_lists_its_own_queue() -> None:
 
 
 def test_what_the_first_trial_of_all_waits_for_is_said() -> None:
-    waits = task(8, state="QUEUED", waiting_for="waits", experiment_id=1)
-    assert list(tasks_listing([waits], [pool()]).below) == ["waits"]
+    waits = entry(8, experiment_id=1)
+    assert list(tasks_listing(cluster(pool(num_waiting=1), queue=[waits])).below) == [SENTENCE]

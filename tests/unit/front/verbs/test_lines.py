@@ -16,6 +16,7 @@ import det_jupyter
 from det_jupyter.client import Client
 from det_jupyter.client.handle_text import state_word
 from det_jupyter.contract.messages import (
+    AgentStatus,
     AllocationState,
     Archive,
     ChangeQueue,
@@ -41,7 +42,6 @@ from det_jupyter.contract.messages import (
     SetRetention,
     State,
     SwitchSlots,
-    TaskEntry,
     Unarchive,
 )
 from det_jupyter.contract.values.text import date
@@ -59,11 +59,11 @@ from tests.unit.front.verbs.cluster_samples import (
     cluster,
     entry,
     held,
+    holding,
     job,
     pool,
     reason,
     slot,
-    task,
 )
 from tests.unit.front.verbs.finding_samples import rows_found
 from tests.unit.front.verbs.recording_client import noted
@@ -129,16 +129,16 @@ class Master:
         return self.view.model_copy(update={"id": 8})
 
     def cluster(self, *, limit: int | None = None) -> ClusterView:
-        return cluster(self.pool, queue=(entry(),))
+        return cluster(self.pool, self.night, holding=[holding()], queue=[entry()])
 
     def jobs(self) -> list[JobEntry]:
         return [job()]
 
-    def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
-        return [task()]
-
     def pools(self) -> list[PoolStatus]:
         return [self.pool, self.night]
+
+    def agents(self) -> list[AgentStatus]:
+        return [agent for pool in self.pools() for agent in pool.agents]
 
     def problems(self) -> list[str]:
         return self.noted
@@ -338,7 +338,7 @@ def test_lists_for_programs_are_one_document_whatever_there_is(
         assert [len(each) for each in cells] == [len(header)] * len(rows)
     det("job list --json -p night")
     assert [row["ID"] for row in json.loads(capsys.readouterr().out)] == [5]
-    monkeypatch.setattr(master, "tasks", lambda limit: [])
+    monkeypatch.setattr(master, "cluster", lambda limit: cluster(pool(num_waiting=1)))
     monkeypatch.setattr(master, "jobs", list)
     for noun in ("task", "job"):
         det(f"{noun} list --json")
