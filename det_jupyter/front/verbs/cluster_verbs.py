@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
@@ -25,17 +26,17 @@ from det_jupyter.front.verbs.cluster_tables import (
     user_name,
 )
 from det_jupyter.front.verbs.cluster_text import (
+    agent_line,
     agent_title,
     pool_line,
     queue_text,
-    slot_signs,
     slots_text,
-    summary,
 )
 from det_jupyter.front.verbs.disk_notes import disk_notes
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, render
 from det_jupyter.front.verbs.yaml_input import set_from_yaml
+from det_jupyter.view.making.slot_bars import counts_line
 
 FRONT = 20  # trials of a pool's queue that are listed by default
 WHOLE = 1000  # the most that the master returns of a queue
@@ -64,9 +65,7 @@ def list_slots(call: Call) -> str:
     """Return a row for each slot, below a line for each of the first agents."""
     view = call.client.cluster(limit=0)
     agents = [agent for pool in view.pools for agent in pool.agents]
-    lines = [
-        f"{agent_title(a)}  {slot_signs(a)}  {summary(a.slots)}" for a in agents[:_MOST_AGENTS]
-    ]
+    lines = [agent_line(agent, view.at) for agent in agents[:_MOST_AGENTS]]
     notes = problem_notes(call.client, view, call.reader)
     return _written(call, [slots_listing(view)], above=lines, below=notes)
 
@@ -188,7 +187,7 @@ def _switch(call: Call, agents: Sequence[str], slots: Sequence[int] | None) -> s
 
 def _describe_agent(agent: AgentStatus, *, is_enabled: bool) -> str:
     """Return the state of an agent's slots; after disabling also what its trials do."""
-    done = f"{agent_title(agent)}: {summary(agent.slots)}."
+    done = f"{agent_title(agent, time.time())}: {counts_line([agent])}."
     if is_enabled:
         return done
     held = [(slot.trial_id, slot) for slot in agent.slots if slot.trial_id is not None]

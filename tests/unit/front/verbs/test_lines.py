@@ -223,14 +223,14 @@ def test_an_experiment_is_steered_by_one_request(master: Master, line: str, aske
 @pytest.mark.parametrize(
     ("line", "start"),
     [
-        ("slots", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("slots", "Pool default (by priority, with preemption): 9 slots: 2 used"),
         ("slot", "Agent left  ██▓▞x···  8 slots: 2 used"),
         ("agent", "Agent ID  Hostname"),
         ("task ls", "Task ID  Allocation ID"),
         ("job", "#  ID  Type"),
         ("j list -p default", "#  ID  Type"),
         ("rp", "Name     Scheduler"),
-        ("queue", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("queue", "Pool default (by priority, with preemption): 9 slots: 2 used"),
         ("why 9", f"Trial 9: {SENTENCE}"),
         ("why --experiment 5", f"Trial 1: {SENTENCE}"),
         ("task list --csv", "Task ID,Allocation ID,Name"),
@@ -517,8 +517,8 @@ def test_pools_are_set_from_a_cell_or_a_file(
     night = {"pool_name": "night", "agents": ["gpu-*"], "scheduler": {"type": "fair_share"}}
     assert master.asked == [[{"pool_name": "default"}, night]] * 2
     assert capsys.readouterr().out.splitlines() == [
-        "Pool default (priority, preemption): 9 slots: 2 used, 1 leaving, 4 free, 1 occupied, "
-        "1 disabled; 1 trial waiting",
+        "Pool default (by priority, with preemption): 9 slots: 2 used, 1 leaving, 1 occupied by "
+        "others, 1 disabled, 4 free; 1 trial waiting",
         "Note: agents are simulated only by the file pools.yaml, from the next start on.",
     ]
 
@@ -748,7 +748,7 @@ def test_the_cell_magic_knows_fork_and_continue(master: Master) -> None:
 
 def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
     slots, queue, jobs = det_jupyter.slots(), det_jupyter.queue(), det_jupyter.jobs()
-    assert repr(slots).startswith("Pool default (priority, preemption)")
+    assert repr(slots).startswith("Pool default (by priority, with preemption)")
     assert slots.view.pools[0].num_free == 4
     assert SENTENCE in repr(queue)
     assert queue.view.queue[0].trial_id == 9
