@@ -237,10 +237,6 @@ class Client:
         """Return one trial."""
         return self._get(TrialView, f"/trials/{trial_id}")
 
-    def holding(self) -> list[TrialView]:
-        """Return the trials that hold slots."""
-        return self._get_all(TrialView, "/trials/holding")
-
     def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:
         """Store a part of the metrics of an imported trial; return how many lines are stored."""
         return self._again(NumStored, f"/trials/{trial_id}/metrics", part)

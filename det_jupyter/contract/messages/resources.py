@@ -10,7 +10,7 @@ from typing_extensions import TypedDict  # pydantic accepts no other before Pyth
 from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import DiskStatus
-from det_jupyter.contract.messages.status import AllocationState, State
+from det_jupyter.contract.messages.status import State
 from det_jupyter.contract.messages.views import SlotView
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, PrintableText, ProcessId, Timestamp
@@ -238,7 +238,6 @@ class RunEntry(Wire):
     experiment_id: int
     experiment_name: str
     allocation_id: str
-    state: AllocationState
     agent_ids: list[str] = []  # of its ranks, each once; [] while it waits
     pool: str
     slots: int

@@ -93,7 +93,6 @@ def _run_entry(machine: Machine, trial: Trial, pool: str) -> RunEntry:
         experiment_id=experiment.id,
         experiment_name=experiment.name,
         allocation_id=allocation.id,
-        state=allocation.state,
         agent_ids=list(dict.fromkeys(allocation.agent_ids)),
         pool=pool,
         slots=experiment.slots_per_trial,

@@ -82,8 +82,6 @@ def build_row(row: ExperimentRow, entry: QueueEntry | None, now: float) -> Exper
             "remedies": build_remedies(remedies),
             "failure": shortened(row.failure, MAX_SENTENCE),
             "alarm": shortened(row.alarm, MAX_SENTENCE),
-            "hparams": {},  # pages do not show these two
-            "leaving": None,
             "actions": [] if is_over else [build_action(verb, row.state) for verb in VERBS],
         }
     )

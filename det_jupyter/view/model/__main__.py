@@ -108,11 +108,6 @@ _CONSTANTS: Mapping[str, object] = {
     "SYSTEM: readonly (readonly string[])[]": [list(HOST), list(GPU), list(PROCESS)],
 }
 
-# Fields of documents that pages do not use.
-_LEFT_OUT: Mapping[type, Iterable[str]] = {
-    ExperimentRow: ("state", "hparams", "pool", "parent_id", "leaving"),
-}
-
 # The answers that pages get, with the fields that pages use; None: all fields.
 _ANSWERED: Mapping[type[Wire], Iterable[str] | None] = {
     Handshake: None,
@@ -169,7 +164,8 @@ def _classes_in(hint: Any) -> Iterator[type]:
 def interface(cls: type, names: Iterable[str] | None = None) -> str:
     """Return a class as an interface (`Slot` becomes `ISlot`), with all fields or only `names`."""
     hints = _hints(cls)
-    names = [n for n in hints if n not in _LEFT_OUT.get(cls, ())] if names is None else names
+    left_out = sidebar.LEFT_OUT if cls is ExperimentRow else ()
+    names = [name for name in hints if name not in left_out] if names is None else names
     fields = [f"  {name}: {_type(hints[name])};\n" for name in names]
     return f"export interface I{cls.__name__} {{\n{''.join(fields)}}}\n"
 

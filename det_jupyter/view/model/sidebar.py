@@ -9,9 +9,12 @@ from det_jupyter.contract.messages.status import AlarmKind
 from det_jupyter.view.model.slots_and_queue import AgentBar
 from det_jupyter.view.model.trial_state import RankStatus, TrialStatus
 
+# Fields of rows that no page uses.
+LEFT_OUT = frozenset(("state", "hparams", "pool", "parent_id", "leaving"))
+
 
 class ExperimentList(TypedDict):
-    """The document `experiments`: all experiments of the master, by id."""
+    """The document `experiments`: all experiments of the master, by id, without `LEFT_OUT`."""
 
     rows: dict[str, ExperimentRow]
 

@@ -96,7 +96,6 @@ ITEM = FeedItem(seq=6, at=1.0, kind="cluster", experiment_id=0, data={})
     [
         (lambda c: c.experiment(3), plain(EXPERIMENT), ("GET", "/experiments/3", {}), EXPERIMENT),
         (lambda c: c.trial(4), plain(TRIAL), ("GET", "/trials/4", {}), TRIAL),
-        (lambda c: c.holding(), [plain(TRIAL)], ("GET", "/trials/holding", {}), [TRIAL]),
         (
             lambda c: c.curves(3, max_points=9),
             [plain(CURVE)],

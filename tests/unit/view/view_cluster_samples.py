@@ -103,7 +103,7 @@ def reason(trial_id: int = 1, **changes: Any) -> Reason:
 def entry(trial_id: int, experiment_id: int = 5, name: str = "bert", **changes: Any) -> QueueEntry:
     fields: dict[str, Any] = {
         "experiment_name": name, "allocation_id": f"{experiment_id}.{trial_id}.1",
-        "state": "QUEUED", "pool": "default", "slots": 4, "priority": 42, "weight": 1.0,
+        "pool": "default", "slots": 4, "priority": 42, "weight": 1.0,
         "queued_at": CREATED_AT - 120, "position": 0,
         "reason": reason(trial_id, sentence="needs 4 slots; 2 are free; 1 trial is ahead of it"),
     }  # fmt: skip

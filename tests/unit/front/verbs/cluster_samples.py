@@ -97,9 +97,8 @@ def reason(**changes: Any) -> Reason:
 def entry(trial_id: int = 9, position: int = 0, **changes: Any) -> QueueEntry:
     fields = {
         "trial_id": trial_id, "experiment_id": 5, "experiment_name": "vgg",
-        "allocation_id": f"5.{trial_id}.1", "state": "QUEUED", "pool": "default", "slots": 4,
-        "priority": 42, "weight": 1.0, "queued_at": AT - 60, "position": position,
-        "reason": reason(),
+        "allocation_id": f"5.{trial_id}.1", "pool": "default", "slots": 4, "priority": 42,
+        "weight": 1.0, "queued_at": AT - 60, "position": position, "reason": reason(),
     }  # fmt: skip
     return QueueEntry.model_validate(fields | changes)
 
@@ -116,7 +115,7 @@ def job(experiment_id: int = 3, **changes: Any) -> JobEntry:
 def holding(trial_id: int = 7, **changes: Any) -> RunEntry:
     fields = {
         "trial_id": trial_id, "experiment_id": 3, "experiment_name": "resnet",
-        "allocation_id": f"3.{trial_id}.1", "state": "RUNNING", "pool": "default",
+        "allocation_id": f"3.{trial_id}.1", "pool": "default",
         "agent_ids": ["left"], "slots": 4, "priority": 42, "queued_at": AT,
     }  # fmt: skip
     return RunEntry.model_validate(fields | changes)
