@@ -40,6 +40,7 @@ from det_jupyter.contract.messages import (
     FeedItem,
     FreedRoom,
     ImportanceView,
+    ImportedLines,
     ImportedMetrics,
     JobEntry,
     LogPage,
@@ -242,9 +243,10 @@ class Client:
         """Return the trials that hold slots."""
         return self._get_all(TrialView, "/trials/holding")
 
-    def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:
-        """Store a part of the metrics of an imported trial; return how many lines are stored."""
-        return self._again(NumStored, f"/trials/{trial_id}/metrics", part)
+    def add_imported(self, trial_id: int, part: ImportedMetrics | ImportedLines) -> NumStored:
+        """Store a part of an imported trial's data; return how many lines of them are stored."""
+        what = "logs" if isinstance(part, ImportedLines) else "metrics"
+        return self._again(NumStored, f"/trials/{trial_id}/{what}", part)
 
     def continue_trial(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial further, as a new experiment; created once, like `create`."""
