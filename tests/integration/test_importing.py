@@ -15,6 +15,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.imports import importing, whole_experiments
 from det_jupyter.client.imports.imported_runs import find_runs
 from det_jupyter.client.imports.importing import ImportResult, import_runs
+from det_jupyter.config import parse_config
 from det_jupyter.contract.messages import (
     ExperimentView,
     ImportedLine,
@@ -253,7 +254,7 @@ def test_a_trial_has_the_progress_and_the_lines_that_it_had_elsewhere(
     importer = cast("Client", Importer(bench, logs.parent, uses_http=True))
     request = ImportExperiment(
         key="whole",
-        config=make_request().config,
+        config=parse_config(make_request().config, default_seed=0).to_document(),
         capsule=make_request().capsule,
         python="",
         cwd="/",

@@ -52,6 +52,7 @@ def _new_experiment(turn: Turn, event: ImportExperiment, settings: ExperimentCon
     experiment = Experiment.built_from(
         event,
         id=number,
+        state=State.COMPLETED,  # until `_conclude`
         pool=DEFAULT_POOL,
         position=float(number),
         created_at=min(trial.created_at for trial in event.trials),
@@ -66,6 +67,8 @@ def _check_same(experiment: Experiment, settings: ExperimentConfig) -> None:
     Raises:
         Conflict: The experiment is being deleted, or its runs are compared by another metric.
     """
+    if not experiment.source:
+        raise Conflict(f"experiment {experiment.id} has this key and was trained here")
     name = f"experiment {experiment.id}, which was imported from {experiment.source},"
     if experiment.state not in OVER:
         raise Conflict(f"{name} is {in_words(experiment.state)}")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.front.cli.redacting import REMOVED, Redactor, passwords_in
+from det_jupyter.contract.values.redacting import REMOVED, Redactor, passwords_in
 
 SECRET = "s3cr3t-Value_of.mine"
 
