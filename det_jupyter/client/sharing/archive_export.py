@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,11 @@ from det_jupyter.client.sharing.archive_format import (
     Member,
     blob_name,
     checkpoint_folder,
-    is_searchable,
     logs_name,
     metrics_name,
-    secrets_here,
     shareable,
 )
+from det_jupyter.client.sharing.known_secrets import known_secrets
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.paths import private_opener
 from det_jupyter.contract.host.regular_files import open_regular
@@ -50,8 +49,7 @@ from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.run.journal import Progress, parse_line, to_line
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.direction import Direction
-from det_jupyter.contract.values.redacting import Redactor, is_secret
-from det_jupyter.contract.values.variables import assigned_values
+from det_jupyter.contract.values.redacting import Redactor
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
 from det_jupyter.storage import find_checkpoint
 
@@ -86,7 +84,7 @@ def export_archive(
     view = client.experiment(experiment_id)
     _check_over(view)
     chosen = _choose(client.checkpoints(view.id), checkpoints, view.direction)
-    secrets = dict(_secrets(client, view))
+    secrets = known_secrets(client, view)
     path = Path(file).expanduser()
     with _replacing(path) as archive:
         writer = _Writer(archive, f"experiment {view.id}", secrets)
@@ -121,25 +119,6 @@ def _choose(
     measured = [each for each in kept if each.searcher_metric is not None]
     return [min(measured, key=lambda each: direction.loss(each.searcher_metric))
             if measured else kept[-1]]  # fmt: skip
-
-
-def _secrets(client: Client, view: ExperimentView) -> Iterator[tuple[str, str]]:
-    """Yield what must not be in the archive: a value, and what it is.
-
-    These are the secrets in this process's environment, and the values of variables that the
-    experiment has captured.
-    """
-    yield client.session.info.token, "the master's token"
-    found = [*secrets_here()]
-    if view.capsule.environment is not None:
-        with suppress(NotFound, ValueError):
-            kept = json.loads(_blobs(client).read(view.capsule.environment))
-            found += [*kept["values"].items(), *kept.get("alerts", {}).items()]
-    given = assigned_values(view.config).items()
-    found += [(name, value) for name, value in given if is_secret(name, value)]
-    for name, value in found:
-        if is_searchable(value):
-            yield value, f"the value of the environment variable {name}"
 
 
 def _blobs(client: Client) -> BlobStore:
@@ -336,13 +315,17 @@ def _request(view: ExperimentView, trials: list[ImportedTrial]) -> ImportExperim
     """Return the request that imports the experiment, without what is only valid here."""
     identity = f"{view.id} {view.created_at!r} {view.capsule.sources}"
     capsule = view.capsule.model_copy(update={"environment": None, "umask": None})
-    return ImportExperiment(
+    return ImportExperiment.built_from(
+        view,
         key=hashlib.sha256(identity.encode()).hexdigest(),
         source=f"experiment {view.id}",
         config=shareable(view.config),
         capsule=capsule,
         python="",
         cwd="",
+        notebook=None,
+        template=None,
+        parent_id=None,
         trials=trials,
         state=view.state.value,
         search=view.search,

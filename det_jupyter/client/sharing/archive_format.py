@@ -13,9 +13,8 @@ more in the manifest is another version.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -23,14 +22,12 @@ from pydantic import Field
 
 from det_jupyter.config.storages import LOCATING
 from det_jupyter.contract.messages import ImportedLine, ImportExperiment, Wire
-from det_jupyter.contract.values.redacting import is_secret
 from det_jupyter.contract.values.variables import without_values
 
 FORMAT = "det_jupyter experiment"
 VERSION = 1
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 256 * 1024 * 1024
-_SHORTEST_SECRET = 8  # characters; shorter values occur in ordinary texts
 # Sections with addresses of the user's own services.
 _SERVICES = ("alerts", "trackers")
 
@@ -99,16 +96,6 @@ def shareable(config: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(values := kept.get(section), Mapping):
             kept[section] = {key: values[key] for key in values if key not in keys}
     return kept
-
-
-def secrets_here() -> Iterator[tuple[str, str]]:
-    """Yield name and value of the environment variables of this process that are secrets."""
-    yield from ((name, value) for name, value in os.environ.items() if is_secret(name, value))
-
-
-def is_searchable(value: str) -> bool:
-    """Return whether a secret is searched for: short values and paths occur in ordinary texts."""
-    return len(value) >= _SHORTEST_SECRET and not value.startswith(os.sep)
 
 
 def python_version() -> str:
