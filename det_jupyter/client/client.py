@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
     AgentStatus,
     AlertsView,
     AlertTested,
+    Capsule,
     ChangeRequest,
     CheckAgents,
     CheckpointView,
@@ -272,6 +273,10 @@ class Client:
     def code(self, experiment_id: int) -> dict[str, str]:
         """Return the captured source of an experiment: cells by label, local modules by path."""
         return self._get(CodeView, f"/experiments/{experiment_id}/code").files
+
+    def capsule(self, experiment_id: int) -> Capsule:
+        """Return the captured trial of an experiment, with the names of all of its blobs."""
+        return self._get(Capsule, f"/experiments/{experiment_id}/capsule")
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         """Return the checkpoints of an experiment, oldest first."""

@@ -35,6 +35,7 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.paths import private_opener
 from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.messages import (
+    Capsule,
     CheckpointView,
     ExperimentView,
     ImportedCheckpoint,
@@ -208,8 +209,8 @@ def _write(
         own = [each for each in chosen if each.trial_id == trial.id]
         runs = max((line.run for line in lines), default=0)
         trials.append(_trial(trial, view.metric, records[trial.id], runs, own, redactor))
-    blobs = _blobs(client)
-    for digest in sorted(blobs_of(view.capsule)):
+    blobs, capsule = _blobs(client), client.capsule(view.id)
+    for digest in sorted(blobs_of(capsule)):
         writer.add(blob_name(digest), [bytes(blobs.map(digest))])
     for checkpoint in chosen:
         _add_checkpoint(writer, checkpoint)
@@ -217,7 +218,7 @@ def _write(
         format=FORMAT,
         version=VERSION,
         written_by=__version__,
-        experiment=_request(view, trials),
+        experiment=_request(view, capsule, trials),
         members=writer.members,
     )
     writer.add(MANIFEST, [manifest.model_dump_json(indent=1).encode()])
@@ -311,16 +312,17 @@ def _parts(path: Path) -> Iterator[bytes]:
         raise DetError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _request(view: ExperimentView, trials: list[ImportedTrial]) -> ImportExperiment:
+def _request(
+    view: ExperimentView, capsule: Capsule, trials: list[ImportedTrial]
+) -> ImportExperiment:
     """Return the request that imports the experiment, without what is only valid here."""
     identity = f"{view.id} {view.created_at!r} {view.capsule.sources}"
-    capsule = view.capsule.model_copy(update={"environment": None, "umask": None})
     return ImportExperiment.built_from(
         view,
         key=hashlib.sha256(identity.encode()).hexdigest(),
         source=f"experiment {view.id}",
         config=shareable(view.config),
-        capsule=capsule,
+        capsule=capsule.model_copy(update={"environment": None, "umask": None}),
         python="",
         cwd="",
         notebook=None,
