@@ -11,6 +11,7 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +24,10 @@ from det_jupyter.connection import Session
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, ContinueExperiment, State
 from det_jupyter.contract.run.journal import BatchMetrics, Notice
+from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import ConfigError, Conflict, DetError
+from det_jupyter.front.cli.shell_table import shell_parser
+from det_jupyter.front.verbs.grammar import Call, parse_words
 from det_jupyter.storage import open_storage, path_of
 from tests.integration.master_support import (
     gang_exited,
@@ -142,6 +146,32 @@ def test_a_colleague_sees_the_same_and_continues_it(
         plan = routes.bench.service.machine.state.trial(trial.id).latest_checkpoint
         assert plan is not None
         assert plan.uuid == "late"
+
+
+def test_the_verbs_say_what_was_written_and_imported(
+    here: tuple[Routes, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said(here[1], "e", "export-archive", "1", "a.zip").startswith(
+        "Wrote experiment 1 to a.zip (1 trial, 1 checkpoint, "
+    )
+    with master(tmp_path / "home") as (_, client):
+        first, *_ = said(client, "e", "import-archive", "a.zip").splitlines()
+        assert first == (
+            "Experiment 1 was imported (1 trial, 1 checkpoint); `det experiment show 1` shows it."
+        )
+        assert "1 has all of it already" in said(client, "e", "import-archive", "a.zip")
+
+
+def said(client: Client, *words: str) -> str:
+    """Return what a line of the shell answers."""
+    options = parse_words(shell_parser(), words)
+    handle = partial(Experiment, client)
+    answer = options.verb.run(
+        Call(options=options, client=client, experiment=handle, reader=SHELL)
+    )
+    assert isinstance(answer, str)
+    return answer
 
 
 def test_an_archive_has_no_secrets(archive: Path) -> None:
