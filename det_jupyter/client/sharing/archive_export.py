@@ -211,7 +211,7 @@ def _write(
         trials.append(_trial(trial, view.metric, records[trial.id], runs, own, redactor))
     blobs, capsule = _blobs(client), client.capsule(view.id)
     for digest in sorted(blobs_of(capsule)):
-        writer.add(blob_name(digest), [bytes(blobs.map(digest))])
+        writer.add(blob_name(digest), _parts(blobs.path(digest)))
     for checkpoint in chosen:
         _add_checkpoint(writer, checkpoint)
     manifest = Manifest(
