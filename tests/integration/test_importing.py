@@ -168,6 +168,15 @@ def test_an_import_that_was_cut_off_is_completed_by_another(
     assert rounded(values(bench)) == A + B
 
 
+def test_long_records_are_sent_in_smaller_parts(
+    bench: Bench, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_experiments, "_MOST_CHARS", 1)
+    with pytest.raises(ConnectionError):
+        run_import(bench, logs, breaks_after=3)  # the first request asks how many are stored
+    assert rounded(values(bench)) == A[:2]
+
+
 def test_a_part_that_is_sent_twice_is_stored_once(bench: Bench, logs: Path) -> None:
     run_import(bench, logs)
     line = to_line(MetricsReported(at=1.0, group="training", steps_completed=9, metrics={}))

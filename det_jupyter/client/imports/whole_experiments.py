@@ -22,7 +22,8 @@ from det_jupyter.contract.values.json_numbers import to_finite
 
 MetricsRecord: TypeAlias = BatchMetrics | MetricsReported | Progress
 _Item = TypeVar("_Item")
-_LINES = 2000  # lines in one request: some 0.3 MB
+# Limits of one request, which may have 64 MB: lines, usually 0.3 MB, and characters.
+_LINES, _MOST_CHARS = 2000, 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,27 +97,40 @@ def _values_in(record: MetricsRecord) -> int:
 def send_metrics(client: Client, trial_id: int, records: Sequence[MetricsRecord]) -> int:
     """Send the records that the master lacks; return how many values they have."""
 
-    def send(first: int, part: Sequence[MetricsRecord]) -> int:
-        text = "".join(map(to_line, part))
+    def send(first: int, part: Sequence[str]) -> int:
+        text = "".join(part)
         return client.add_imported(trial_id, ImportedMetrics(first=first, text=text)).lines
 
-    return num_values(records[_send_missing(records, send) :])
+    return num_values(records[_send_missing([*map(to_line, records)], len, send) :])
 
 
 def _send_lines(client: Client, trial_id: int, lines: Sequence[ImportedLine]) -> int:
     def send(first: int, part: Sequence[ImportedLine]) -> int:
         return client.add_imported(trial_id, ImportedLines(first=first, lines=[*part])).lines
 
-    return len(lines) - _send_missing(lines, send) if lines else 0
+    return len(lines) - _send_missing(lines, _length, send) if lines else 0
 
 
-def _send_missing(items: Sequence[_Item], send: Callable[[int, Sequence[_Item]], int]) -> int:
+def _length(line: ImportedLine) -> int:
+    return len(line.text)
+
+
+def _send_missing(
+    items: Sequence[_Item],
+    length: Callable[[_Item], int],
+    send: Callable[[int, Sequence[_Item]], int],
+) -> int:
     """Send the items that are not stored yet, in parts; return how many were stored before.
 
     Args:
+        length: Returns about how many characters an item has.
         send: Sends a part, with the number of its first item; returns how many are stored then.
     """
     stored = before = min(send(0, ()), len(items))
     while stored < len(items):
-        stored = send(stored, items[stored : stored + _LINES])
+        end, room = stored, _MOST_CHARS
+        while end < min(stored + _LINES, len(items)) and room > 0:
+            room -= length(items[end])
+            end += 1
+        stored = send(stored, items[stored:end])
     return before
