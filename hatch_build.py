@@ -34,6 +34,7 @@ OUTPUTS = (
     ROOT / "det_jupyter/front/notebook/static/widget.js",
     ROOT / "det_jupyter/front/notebook/static/widget.css",
     ROOT / "det_jupyter/front/notebook/static/tabs.js",
+    ROOT / "det_jupyter/front/notebook/static/page.js",
     ROOT / "det_jupyter/labextension/package.json",
 )
 REQUIRED = "DET_REQUIRE_FRONTEND"

@@ -5,7 +5,8 @@ In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `exper
 `queue()` and `jobs()` return what runs and what waits, `preview(config)` returns what a search
 would train, `submit(Trial, config)` submits an experiment, `load_checkpoint(path)` returns a
 trained model, `model(name)`, `models()` and `create_model(name)` return handles on models of the
-registry, and `templates` are parts of configurations. Each name is imported when it is first used,
+registry, `import_archive(path)` returns an experiment that a colleague has exported, and
+`templates` are parts of configurations. Each name is imported when it is first used,
 so that importing the package is fast.
 """
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
         compare,
         experiment,
         experiments,
+        import_archive,
     )
     from det_jupyter.front.notebook.handles.models import create_model, model, models
     from det_jupyter.front.notebook.handles.slots_and_queue import jobs, queue, slots
@@ -44,7 +46,12 @@ _HOMES = {
         "errors": ["InvalidHP"],
         "front.notebook.extension": ["load_ipython_extension", "unload_ipython_extension"],
         "front.notebook.handles.slots_and_queue": ["jobs", "queue", "slots"],
-        "front.notebook.handles.experiment_handles": ["compare", "experiment", "experiments"],
+        "front.notebook.handles.experiment_handles": [
+            "compare",
+            "experiment",
+            "experiments",
+            "import_archive",
+        ],
         "front.notebook.handles.models": ["create_model", "model", "models"],
         "front.notebook.handles.templates": ["templates"],
         "front.notebook.submit.from_python": ["submit"],
@@ -68,6 +75,7 @@ __all__ = [
     "experiment",
     "experiments",
     "get_cluster_info",
+    "import_archive",
     "import_from_path",
     "jobs",
     "load_checkpoint",

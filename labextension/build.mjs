@@ -1,8 +1,9 @@
-// Bundles the anywidget into the Python package: two modules and one style sheet.
+// Bundles the anywidget into the Python package: three modules and one style sheet.
 //
 //     widget.js    what every view needs; each widget carries it
 //     tabs.js      the tabs that are fetched when one is opened: a function of what it shares with
 //                  widget.js (src/core.ts)
+//     page.js      shows widget.js in an HTML file, without a kernel
 //
 // esbuild splits the code into what each of the two has for itself and what they share; the shared
 // part then becomes a part of widget.js. The last word is the folder to write to; hatch_build.py
@@ -49,9 +50,11 @@ const tabs = await link(
   "import { makeTabs } from './tabs.js'; MADE = makeTabs;",
   `export const {${names.join()}} = CORE;`
 );
+const page = await build({ ...common, entryPoints: ['src/page.ts'] });
 await mkdir(outdir, { recursive: true });
 await write('widget.js', widget, `/*!\nContains parts of uPlot.\n\n${uplotLicense.trim()}\n*/\n`);
 await write('tabs.js', `export default CORE => {let MADE; ${tabs} return MADE}`);
+await write('page.js', page.outputFiles[0].text);
 await writeFile(
   join(outdir, 'widget.css'),
   `/*! Contains uPlot's, under the licence in widget.js. */\n${parts.get('widget.css')}`

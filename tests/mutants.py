@@ -83,7 +83,8 @@ _TESTS_ELSEWHERE = {  # by part: further tests, besides the folder of its name i
     "agent": " ".join(f"tests/integration/test_{name}.py" for name in _IN_PROCESS.split()),
     "contract": _OF_MESSAGES,
     _TOP: "tests/unit/test_silent_masters.py",
-    "client": "tests/unit/front tests/integration/test_importing.py",
+    "client": "tests/unit/front tests/integration/test_importing.py "
+    "tests/integration/test_archives.py",
     "core": "tests/unit/contract/run/test_control_page.py tests/unit/contract/run/test_room.py "
     "tests/unit/integrations/test_savers.py tests/unit/launch/test_trial.py "
     "tests/unit/pytorch/training/test_trial_run.py tests/unit/rank "

@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
     AgentStatus,
     AlertsView,
     AlertTested,
+    Capsule,
     ChangeRequest,
     CheckAgents,
     CheckpointView,
@@ -40,6 +41,7 @@ from det_jupyter.contract.messages import (
     FeedItem,
     FreedRoom,
     ImportanceView,
+    ImportedLines,
     ImportedMetrics,
     JobEntry,
     LogPage,
@@ -237,9 +239,10 @@ class Client:
         """Return one trial."""
         return self._get(TrialView, f"/trials/{trial_id}")
 
-    def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:
-        """Store a part of the metrics of an imported trial; return how many lines are stored."""
-        return self._again(NumStored, f"/trials/{trial_id}/metrics", part)
+    def add_imported(self, trial_id: int, part: ImportedMetrics | ImportedLines) -> NumStored:
+        """Store a part of an imported trial's data; return how many lines of them are stored."""
+        what = "logs" if isinstance(part, ImportedLines) else "metrics"
+        return self._again(NumStored, f"/trials/{trial_id}/{what}", part)
 
     def continue_trial(self, trial_id: int, request: ContinueTrial) -> ExperimentView:
         """Train a trial further, as a new experiment; created once, like `create`."""
@@ -265,6 +268,10 @@ class Client:
     def code(self, experiment_id: int) -> dict[str, str]:
         """Return the captured source of an experiment: cells by label, local modules by path."""
         return self._get(CodeView, f"/experiments/{experiment_id}/code").files
+
+    def capsule(self, experiment_id: int) -> Capsule:
+        """Return the captured trial of an experiment, with the names of all of its blobs."""
+        return self._get(Capsule, f"/experiments/{experiment_id}/capsule")
 
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         """Return the checkpoints of an experiment, oldest first."""

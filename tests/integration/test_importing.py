@@ -12,18 +12,30 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.client.imports import importing
+from det_jupyter.client.imports import importing, whole_experiments
 from det_jupyter.client.imports.imported_runs import find_runs
 from det_jupyter.client.imports.importing import ImportResult, import_runs
+from det_jupyter.config import parse_config
 from det_jupyter.contract.messages import (
     ExperimentView,
+    ImportedLine,
+    ImportedLines,
     ImportedMetrics,
+    ImportedTrial,
     ImportExperiment,
+    LogQuery,
     NumStored,
     State,
 )
-from det_jupyter.contract.run.journal import MetricsReported, Progress, to_line
+from det_jupyter.contract.run.journal import (
+    BatchMetrics,
+    FirstStep,
+    MetricsReported,
+    Progress,
+    to_line,
+)
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.service.storing.stored_logs import read_page
 from tests.integration.master_support import Bench, ask, make_request
 from tests.unit.client.imports.test_imported_runs import write
 from tests.unit.client.imports.test_tfevents import frame, record
@@ -57,14 +69,15 @@ class Importer:
         assert view is not None
         return view
 
-    def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:
+    def add_imported(self, trial_id: int, part: ImportedMetrics | ImportedLines) -> NumStored:
         if self._left is not None:
             if not self._left:
                 raise ConnectionError
             self._left -= 1
         if self._uses_http:
+            what = "logs" if isinstance(part, ImportedLines) else "metrics"
             return NumStored.model_validate(
-                self._post(f"/trials/{trial_id}/metrics", part.model_dump())
+                self._post(f"/trials/{trial_id}/{what}", part.model_dump())
             )
         return self._bench.service.add_imported(trial_id, part)
 
@@ -147,12 +160,21 @@ def test_what_another_version_has_imported_is_imported_anew(bench: Bench, logs: 
 def test_an_import_that_was_cut_off_is_completed_by_another(
     bench: Bench, logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing, "_LINES", 2)
+    monkeypatch.setattr(whole_experiments, "_LINES", 2)
     with pytest.raises(ConnectionError):
         run_import(bench, logs, breaks_after=3)
     assert rounded(values(bench)) == A[:4]
     assert run_import(bench, logs).num_new == 4
     assert rounded(values(bench)) == A + B
+
+
+def test_long_records_are_sent_in_smaller_parts(
+    bench: Bench, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_experiments, "_MOST_CHARS", 1)
+    with pytest.raises(ConnectionError):
+        run_import(bench, logs, breaks_after=3)  # the first request asks how many are stored
+    assert rounded(values(bench)) == A[:2]
 
 
 def test_a_part_that_is_sent_twice_is_stored_once(bench: Bench, logs: Path) -> None:
@@ -212,7 +234,7 @@ def test_metrics_of_trials_that_train_here_cannot_be_added(bench: Bench) -> None
 
 def test_a_line_that_is_no_metric_is_refused(bench: Bench, logs: Path) -> None:
     run_import(bench, logs)
-    line = to_line(Progress(at=1.0, steps_completed=1, fraction=0.5))
+    line = to_line(FirstStep(at=1.0, steps_completed=1, fraction=0.5))
     for text in (line, "no record\n"):
         with pytest.raises(ConfigError, match="text, line 0: "):
             bench.service.add_imported(1, ImportedMetrics(first=5, text=text))
@@ -232,3 +254,38 @@ def test_one_set_that_is_refused_does_not_hide_the_others(
     monkeypatch.undo()
     with pytest.raises(Conflict, match="delete it first"):
         run_import(bench, logs)
+
+
+def test_a_trial_has_the_progress_and_the_lines_that_it_had_elsewhere(
+    bench: Bench, logs: Path
+) -> None:
+    run_import(bench, logs)
+    importer = cast("Client", Importer(bench, logs.parent))
+    request = ImportExperiment(
+        key="whole",
+        config=parse_config(make_request().config, default_seed=0).to_document(),
+        capsule=make_request().capsule,
+        python="",
+        cwd="/",
+        source="digits.zip",
+        trials=[
+            ImportedTrial(
+                source="7", state="CANCELED", hparams={}, created_at=1.0, ended_at=9.0,
+                steps_completed=5,
+            )
+        ],
+    )  # fmt: skip
+    batches = BatchMetrics(at=2.0, first=1, values={"loss": [0.5, 0.25]})
+    data = whole_experiments.TrialData(
+        records=[batches, Progress(at=9.0, steps_completed=5, fraction=0.5)],
+        lines=[ImportedLine(at=3.0, run=1, rank=rank, text=f"rank {rank}") for rank in (0, 1)],
+    )
+    for num_values, num_lines in ((2, 2), (0, 0)):
+        stored = whole_experiments.import_whole(importer, request, lambda _: data)
+        assert (stored.num_values, stored.num_lines) == (num_values, num_lines)
+    (trial,) = bench.service.views.experiment(stored.experiment_id).trials
+    assert (trial.steps_completed, trial.progress) == (5, 0.5)
+    page = read_page(bench.store.path, [trial.id], LogQuery(), is_over=True)
+    assert [(line.at, line.rank, line.text) for line in page.lines] == [
+        (3.0, 0, "rank 0"), (3.0, 1, "rank 1"),
+    ]  # fmt: skip

@@ -71,6 +71,7 @@ def test_it_has_the_front_end_once_and_is_small(wheel: Path) -> None:
     assert {
         "det_jupyter/front/notebook/static/widget.js",
         "det_jupyter/front/notebook/static/tabs.js",
+        "det_jupyter/front/notebook/static/page.js",
         "det_jupyter/front/notebook/static/widget.css",
         "etc/jupyter/jupyter_server_config.d/det_jupyter.json",
         "share/det_jupyter/kernels/det-worker/kernel.json",

@@ -52,6 +52,7 @@ from det_jupyter.client.handles.steering import (
 from det_jupyter.client.handles.trial import Trial, choose_trial
 from det_jupyter.client.imports.event_files import EventFiles, write_event_files
 from det_jupyter.client.requests import When, make_request, number_of
+from det_jupyter.client.sharing.archive_export import Choice, export_archive
 from det_jupyter.client.tables import Columns, Rows, to_frame
 from det_jupyter.contract.messages import (
     Activate,
@@ -483,6 +484,24 @@ class Experiment:
         """
         folder = Path(folder or f"tensorboard/experiment-{self.id}")
         return write_event_files(self._client, self.id, None, folder)
+
+    def export_archive(self, path: str | Path, *, checkpoints: Choice = "best") -> Path:
+        """Write the experiment to one file, which `det_jupyter.import_archive` reads anywhere.
+
+        It has configuration, code, metrics, what the ranks printed, and checkpoints, but no
+        secrets: no values of environment variables, no addresses of alerts and trackers. Secrets
+        of this process's environment are removed from what was printed.
+
+        Args:
+            path: The file; one that is there is replaced.
+            checkpoints: "best": the best one, or the latest if none was validated; "all" or
+                "none".
+
+        Raises:
+            Conflict: It is not over, or its code or a checkpoint contains a secret.
+            DetError: The file cannot be written, or a checkpoint cannot be read.
+        """
+        return export_archive(self._client, self.id, path, checkpoints).path
 
     def trials_table(self) -> Rows:
         """Return a row for each trial, best first; `.to_frame()` converts it to a DataFrame.

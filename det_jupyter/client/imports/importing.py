@@ -13,17 +13,16 @@ from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.imports.imported_runs import ImportedRun, RunSet, find_runs
+from det_jupyter.client.imports.whole_experiments import num_values, send_metrics, validations
 from det_jupyter.config import parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import (
     Capsule,
-    ImportedMetrics,
     ImportedTrial,
     ImportExperiment,
 )
-from det_jupyter.contract.run.journal import MetricsReported, to_line
+from det_jupyter.contract.run.journal import MetricsReported
 from det_jupyter.contract.run.scalars import Scalar, metric_of, records_of
-from det_jupyter.contract.values.json_numbers import to_finite
 from det_jupyter.errors import ConfigError, Conflict, Problem
 
 ENTRYPOINT = "imported"  # stands for the code, which is not here
@@ -31,7 +30,6 @@ LABEL = "imported"
 _RUN = "run"  # the hyperparameter with the name of a run
 _NO_METRIC = "validation_loss"  # the metric if there is none by which runs could be compared
 _MAX_TITLE = 200
-_LINES = 2000  # lines in one request: some 0.3 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +126,12 @@ def _import_set(
     num_new = 0
     for trial in view.trials:
         if own := records.get(trial.hparams[_RUN]):
-            num_new += _send(client, trial.id, own)
+            num_new += send_metrics(client, trial.id, own)
     return ImportResult(
         experiment_id=view.id,
         source=runs.source,
         num_runs=len(runs.runs),
-        num_values=sum(len(each.metrics) for own in records.values() for each in own),
+        num_values=sum(map(num_values, records.values())),
         num_new=num_new,
         metric=chosen or "",
         validated=validated,
@@ -159,11 +157,6 @@ def _by_time(scalar: Scalar) -> tuple[float, int]:
 
 def _trial(run: ImportedRun, records: Sequence[MetricsReported], metric: str) -> ImportedTrial:
     times = [record.at for record in records]
-    values = {
-        record.steps_completed: to_finite(record.metrics.get(metric))
-        for record in records
-        if record.group == "validation"
-    }
     return ImportedTrial(
         source=run.name,
         state=run.state,
@@ -172,7 +165,7 @@ def _trial(run: ImportedRun, records: Sequence[MetricsReported], metric: str) ->
         created_at=run.started_at or min(times, default=0.0),
         ended_at=run.ended_at or max(times, default=0.0),
         steps_completed=max((record.steps_completed for record in records), default=0),
-        validations={step: value for step, value in values.items() if value is not None},
+        validations=validations(records, metric),
     )
 
 
@@ -219,12 +212,3 @@ def _range(values: Sequence[Any]) -> dict[str, Any]:
     if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
         return {"type": "double", "minval": min(values), "maxval": max(values)}
     return {"type": "categorical", "vals": list(distinct.values())}
-
-
-def _send(client: Client, trial_id: int, records: Sequence[MetricsReported]) -> int:
-    """Send the records that the master lacks; return how many values they have."""
-    stored = before = client.add_imported(trial_id, ImportedMetrics(first=0, text="")).lines
-    while stored < len(records):
-        part = "".join(map(to_line, records[stored : stored + _LINES]))
-        stored = client.add_imported(trial_id, ImportedMetrics(first=stored, text=part)).lines
-    return sum(len(record.metrics) for record in records[before:])

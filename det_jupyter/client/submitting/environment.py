@@ -16,8 +16,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
-from typing import Any
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.tracker_section import MLFLOW_ADDRESS, MLFLOW_CREDENTIALS
@@ -56,17 +54,6 @@ def find_unset(config: ExperimentConfig, *, in_notebook: bool = True) -> list[st
     ]
 
 
-def assigned_variables(document: Mapping[str, Any]) -> set[str]:
-    """Return the names of the variables that a configuration lists, with or without a value."""
-    return {line.partition("=")[0] for line in _lines(document)}
-
-
-def assigned_values(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of the variables that a configuration lists with a value."""
-    pairs = (line.partition("=") for line in _lines(document))
-    return {name: value for name, sign, value in pairs if sign}
-
-
 def _named_only(config: ExperimentConfig) -> list[str]:
     """Return the variables that ranks get with their values in this process."""
     given = config.environment.environment_variables
@@ -90,12 +77,3 @@ def _names_of_services(config: ExperimentConfig) -> list[str]:
     named = [name for text in texts if (name := variable_of(text)) is not None]
     has_mlflow = any(each.type == "mlflow" for each in trackers)
     return list(dict.fromkeys([*named, *(_OF_MLFLOW if has_mlflow else ())]))
-
-
-def _lines(document: Mapping[str, Any]) -> list[str]:
-    # The document need not be valid, nor of this version, so its values are read one by one.
-    environment = document.get("environment")
-    given = environment.get("environment_variables") if isinstance(environment, Mapping) else None
-    lists = given.values() if isinstance(given, Mapping) else [given]
-    lines = [line for some in lists if isinstance(some, list) for line in some]
-    return [line for line in lines if isinstance(line, str)]

@@ -23,7 +23,6 @@ from det_jupyter.client.submitting.code_checks import (
 from det_jupyter.client.submitting.context_notices import find_context_notices
 from det_jupyter.client.submitting.drafts import Draft, lay_over, with_template
 from det_jupyter.client.submitting.environment import (
-    assigned_variables,
     find_unset,
     with_environment,
 )
@@ -36,6 +35,7 @@ from det_jupyter.contract.messages import Capsule, CreateExperiment
 from det_jupyter.contract.trial.context_dir import ContextPlan, pack_context, plan_context
 from det_jupyter.contract.values.entrypoints import entrypoint_text, try_parse_entrypoint
 from det_jupyter.contract.values.text import printable
+from det_jupyter.contract.values.variables import assigned_variables
 from det_jupyter.errors import CaptureError, ConfigError, Problem
 from det_jupyter.storage import folder_at
 

@@ -12,12 +12,26 @@ from pydantic import Field, StrictBool
 
 from det_jupyter.contract.messages.change_request import ChangeRequest, Label
 from det_jupyter.contract.messages.models import AnyOfModel, CreateModel
-from det_jupyter.contract.messages.rank_orders import Change, Profile
+from det_jupyter.contract.messages.rank_orders import Change, Profile, TrialChangeView
 from det_jupyter.contract.messages.requests import Key, Submission
 from det_jupyter.contract.messages.resources import AgentStatus, PoolStatus
-from det_jupyter.contract.messages.views import CheckpointView, ExperimentView, TrialView
+from det_jupyter.contract.messages.views import (
+    CheckpointView,
+    ExperimentView,
+    FailureView,
+    SearchView,
+    Target,
+    TrialView,
+)
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import Count, StrictCount, StrictWhole, Timestamp, Whole
+from det_jupyter.contract.values.bounds import (
+    Amount,
+    Count,
+    StrictCount,
+    StrictWhole,
+    Timestamp,
+    Whole,
+)
 from det_jupyter.contract.values.lengths import Length
 
 
@@ -235,13 +249,27 @@ class SetPools(ChangeRequest):
     pools: Annotated[list[dict[str, Any]], Field(max_length=1000)]
 
 
+class ImportedCheckpoint(Wire):
+    """A checkpoint of an imported trial; `path` is that of a storage (storage/contract.py)."""
+
+    uuid: Annotated[str, Field(min_length=1, max_length=200)]
+    path: Annotated[str, Field(min_length=1)]
+    steps_completed: Count
+    size_bytes: Count
+    created_at: Timestamp
+    searcher_metric: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
 class ImportedTrial(Wire):
-    """A run of another tool.
+    """A run of another tool, or a trial of another master.
 
     Args:
         source: Its name there, which no other run of the import has.
         steps_completed: The greatest step of its metrics.
         validations: Finite values of the searcher's metric by step.
+        held_s: Seconds in which it held slots; None: those from its creation to its end.
+        runs: The number of its runs there.
+        checkpoints: Oldest first; it can be continued from the last one.
     """
 
     source: Annotated[str, Field(min_length=1)]
@@ -252,21 +280,41 @@ class ImportedTrial(Wire):
     ended_at: Timestamp
     steps_completed: Count
     validations: dict[Count, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    seed: Whole = 0
+    held_s: Timestamp | None = None
+    slot_seconds: Amount = 0.0
+    runs: Count = 0
+    restarts: Count = 0
+    target: Target = None
+    was_stopped: bool = False
+    bracket: Count | None = None
+    rung_metrics: list[float | None] = []
+    failure: FailureView | None = None
+    changes: list[TrialChangeView] = []
+    checkpoints: list[ImportedCheckpoint] = []
 
 
 class ImportExperiment(ChangeRequest, Submission):
-    """Make an experiment of runs of another tool; it is over, and cannot be continued or forked.
+    """Make an experiment of what was trained elsewhere; it is over.
 
-    If runs with this key were imported before, the runs that are new are added to that experiment,
-    and the new values of the others are added to these. Metrics follow as ImportedMetrics.
+    It can be continued and forked if the capsule has its code. If runs with this key were imported
+    before, the runs that are new are added to that experiment, and the new values of the others
+    are added to these. Metrics follow as ImportedMetrics, printed lines as ImportedLines.
+
+    Args:
+        source: Where the runs come from.
+        state: Its state; None: that of its trials, or COMPLETED if they differ.
+        search: The state of its search; None: all of its trials are over.
     """
 
     path = "/experiments/import"
     answer = ExperimentView
     kind: Literal["import_experiment"] = "import_experiment"
     key: Annotated[Key, Field(min_length=1)]
-    source: Annotated[str, Field(min_length=1)]  # where the runs come from
+    source: Annotated[str, Field(min_length=1)]
     trials: Annotated[list[ImportedTrial], Field(min_length=1)]
+    state: Literal["COMPLETED", "CANCELED", "ERROR"] | None = None
+    search: SearchView | None = None
 
 
 # The requests that change an experiment's state, by verb.

@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.values.bounds import Count, StrictWhole, Whole
+from det_jupyter.contract.values.bounds import (
+    Count,
+    PrintableText,
+    Rank,
+    StrictWhole,
+    Timestamp,
+    Whole,
+)
 from det_jupyter.errors import Problem
 
 
@@ -55,6 +62,11 @@ class Capsule(Wire):
     notices: list[str] = []  # for the user: that a CUDA tensor was copied to the CPU, for example
     plain_trainer: str = ""  # the trainer that the function's source calls without DetCallback
 
+    @property
+    def has_code(self) -> bool:
+        """Whether it contains the code, and not only its name."""
+        return bool(self.payload or self.modules or self.context)
+
 
 class CodeView(Wire):
     """The source of a trial: cells by label ("Cell In[5]"), modules and context files by path."""
@@ -63,6 +75,7 @@ class CodeView(Wire):
 
 
 Key = Annotated[str, Field(max_length=64)]
+MAX_IMPORTED_LINE = 200_000  # characters; the open line of several progress bars has rows
 
 
 class Submission(Wire):
@@ -218,7 +231,7 @@ class ContinueTrial(Wire):
 
 
 class ImportedMetrics(Wire):
-    """A part of the metrics of an imported trial, as lines of a journal (run/journal.py).
+    """A part of the metrics and progress of an imported trial, as lines of a journal.
 
     It is stored only if exactly `first` lines were stored before, so it can be sent again.
     """
@@ -227,7 +240,27 @@ class ImportedMetrics(Wire):
     text: str
 
 
+class ImportedLine(Wire):
+    """A line that a rank of an imported trial printed."""
+
+    at: Timestamp
+    run: Count = 0
+    rank: Rank = 0
+    text: Annotated[PrintableText, Field(max_length=MAX_IMPORTED_LINE)]
+    agent: Annotated[str, Field(max_length=200)] = ""
+
+
+class ImportedLines(Wire):
+    """A part of the printed lines of an imported trial.
+
+    It is stored only if exactly `first` lines were stored before, so it can be sent again.
+    """
+
+    first: Count
+    lines: list[ImportedLine]
+
+
 class NumStored(Wire):
-    """How many lines of an imported trial are stored."""
+    """How many lines of an imported trial are stored: of metrics, or of what it printed."""
 
     lines: Count

@@ -16,6 +16,7 @@ from det_jupyter.contract.messages.status import AlarmKind, AllocationState, Sta
 from det_jupyter.contract.messages.trackers import TrackerState
 from det_jupyter.contract.messages.verdicts import Verdict
 from det_jupyter.contract.messages.wire import Kept, Wire
+from det_jupyter.contract.values.bounds import Timestamp
 from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
@@ -84,7 +85,7 @@ class FailureView(Wire):
     error: str
     where: str = ""
     traceback: str = ""
-    at: float
+    at: Timestamp
     batch: int | None = None  # the batch that the rank which exited first had begun
     times: int = 1  # number of consecutive runs that failed in this way
     no_room: bool = False  # a disk was full

@@ -17,7 +17,7 @@ class Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", ser_json_inf_nan="strings")
 
     @classmethod
-    def built_from(cls, source: Any, **others: Any) -> Self:
+    def built_from(cls, source: Any, /, **others: Any) -> Self:
         """Return a message with the fields of `source` (a message or record), and `others`."""
         shared = _shared_fields(cls, source.__class__) - others.keys()
         return cls(**{name: getattr(source, name) for name in shared}, **others)

@@ -47,3 +47,23 @@ def variables_in(lines: Iterable[str], captured: Mapping[str, str]) -> dict[str,
 
 def _names(lines: Iterable[str]) -> list[str]:
     return [line.partition("=")[0] for line in lines]
+
+
+def assigned_variables(document: Mapping[str, Any]) -> set[str]:
+    """Return the names of the variables that a configuration lists, with or without a value."""
+    return {line.partition("=")[0] for line in _all_lines(document)}
+
+
+def assigned_values(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the values of the variables that a configuration lists with a value."""
+    pairs = (line.partition("=") for line in _all_lines(document))
+    return {name: value for name, sign, value in pairs if sign}
+
+
+def _all_lines(document: Mapping[str, Any]) -> list[str]:
+    # The document need not be valid, nor of this version, so its values are read one by one.
+    environment = document.get("environment")
+    given = environment.get("environment_variables") if isinstance(environment, Mapping) else None
+    lists = given.values() if isinstance(given, Mapping) else [given]
+    lines = [line for some in lists if isinstance(some, list) for line in some]
+    return [line for line in lines if isinstance(line, str)]

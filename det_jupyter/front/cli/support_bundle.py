@@ -31,14 +31,14 @@ import yaml
 from det_jupyter._version import __version__
 from det_jupyter.client.client import Client
 from det_jupyter.client.following.log_lines import line_text, read
-from det_jupyter.client.submitting.environment import assigned_values
 from det_jupyter.connection import announced_master
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentView, LogQuery
+from det_jupyter.contract.values.redacting import Redactor, is_secret, passwords_in
 from det_jupyter.contract.values.text import error_text, size
+from det_jupyter.contract.values.variables import assigned_values
 from det_jupyter.errors import DetError, MasterUnreachable
-from det_jupyter.front.cli.redacting import Redactor, is_secret, passwords_in
 from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
 

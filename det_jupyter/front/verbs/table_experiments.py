@@ -91,6 +91,12 @@ _IMPORTED = (
     argument("--metric", metavar="NAME", help="metric to compare by (default: a validation loss)"),
     flag("--larger-is-better", help="larger values of it are better"),
 )  # fmt: skip
+_FILE = argument("file", metavar="FILE", help="the file")
+_ARCHIVE = (
+    _FILE,
+    argument("--checkpoints", choices=("best", "all", "none"), default="best",
+             help="the best one (default), all, or none"),
+)  # fmt: skip
 _FOLDER = argument("--to", metavar="FOLDER", help="write files there, instead of printing")
 _LOG_FILTERS = (
     argument("--trial", type=whole, metavar="N", dest="trial_id", help="only this trial"),
@@ -198,6 +204,12 @@ MEMBERS: tuple[Verb | VerbGroup, ...] = (
          verbs.tracking.sync, (ID, *_TRACKERS), starts_master=True),
     Verb("import", "make experiments of runs of TensorBoard or MLflow, to compare with",
          verbs.importing.import_, _IMPORTED, starts_master=True),
+    Verb("export-archive", "write it to one file that others import",
+         verbs.sharing.export_archive, (ID, *_ARCHIVE)),
+    Verb("import-archive", "make an experiment of such a file",
+         verbs.sharing.import_archive, (_FILE,), starts_master=True),
+    Verb("export-html", "write its view to one HTML file, to be read anywhere",
+         verbs.sharing.export_html, (ID, _FILE)),
     Verb("code", "print its captured code",
          verbs.exporting.show_code, (ID, _FOLDER)),
     Verb("download", "copy its best checkpoints", verbs.checkpoints.download_best,

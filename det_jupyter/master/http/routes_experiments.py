@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Response
 from det_jupyter.config import read_changes
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import (
+    Capsule,
     CodeView,
     ContinueExperiment,
     CreateExperiment,
@@ -87,6 +88,11 @@ def _add_code_and_config(routes: APIRouter, service: Service) -> None:
         capsule = service.machine.state.experiment(experiment_id).capsule
         blobs = BlobStore(service.store.path.parent / "blobs")
         return JsonResponse(CodeView(files=await asyncio.to_thread(code_of, capsule, blobs)))
+
+    @routes.get("/experiments/{experiment_id}/capsule", response_model=Capsule)
+    async def capsule(experiment_id: Whole) -> Response:
+        """Return the captured trial with the names of all of its blobs; views have not all."""
+        return JsonResponse(service.machine.state.experiment(experiment_id).capsule)
 
     @routes.get("/experiments/{experiment_id}/config", response_model=EffectiveConfig)
     async def config(experiment_id: Whole) -> Response:

@@ -13,6 +13,7 @@ from det_jupyter.contract.messages import (
     CheckpointView,
     Curve,
     FeedItem,
+    ImportedLines,
     ImportedMetrics,
     LogPage,
     LogQuery,
@@ -75,6 +76,11 @@ def result_routes(service: Service) -> APIRouter:
     @routes.post("/trials/{trial_id}/metrics", response_model=NumStored)
     async def add_imported(trial_id: Whole, body: ImportedMetrics) -> Response:
         """Store a part of the metrics of an imported trial; return how many lines are stored."""
+        return JsonResponse(service.add_imported(trial_id, body))
+
+    @routes.post("/trials/{trial_id}/logs", response_model=NumStored)
+    async def add_imported_lines(trial_id: Whole, body: ImportedLines) -> Response:
+        """Store a part of what an imported trial printed; return how many lines are stored."""
         return JsonResponse(service.add_imported(trial_id, body))
 
     @routes.get("/experiments/{experiment_id}/feed", response_model=list[FeedItem])

@@ -27,6 +27,7 @@ from det_jupyter.contract.messages import (
     DisksSeen,
     ExperimentView,
     GangExited,
+    ImportedLines,
     ImportedMetrics,
     NumStored,
     Offsets,
@@ -78,7 +79,7 @@ from det_jupyter.master.service.committing.restoring import restore_machine
 from det_jupyter.master.service.committing.transaction import Transaction
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
-from det_jupyter.master.service.reports.imported_metrics import store_imported
+from det_jupyter.master.service.reports.imported_parts import store_lines, store_metrics
 from det_jupyter.master.service.reports.ingest import rank_of, store_reports
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
 from det_jupyter.master.service.storing.facts import HostFacts
@@ -158,10 +159,12 @@ class Service:
         """Handle an event from a program; an event that fails is set aside (transaction.py)."""
         self._act(self._with_reserve(lambda transaction: transaction.take(event)))
 
-    def add_imported(self, trial_id: int, part: ImportedMetrics) -> NumStored:
-        """Store a part of the metrics of an imported trial (imported_metrics.py)."""
+    def add_imported(self, trial_id: int, part: ImportedMetrics | ImportedLines) -> NumStored:
+        """Store a part of an imported trial's metrics or printed lines (imported_parts.py)."""
         with self._transaction() as transaction:
-            return store_imported(transaction, trial_id, part)
+            if isinstance(part, ImportedLines):
+                return store_lines(transaction, trial_id, part)
+            return store_metrics(transaction, trial_id, part)
 
     def store_facts(self) -> None:
         """Store the facts about clusters and disks, and announce them if they have changed.

@@ -7,6 +7,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,6 +16,7 @@ from det_jupyter.client.calls import explains_arguments, methods_explain_argumen
 from det_jupyter.client.handles.compare import fetch_experiments, numbers_to_compare
 from det_jupyter.client.handles.queries import Words, find_by_name, make_query, to_rows
 from det_jupyter.client.requests import When
+from det_jupyter.client.sharing.archive_import import import_archive as read_archive
 from det_jupyter.client.tables import Rows
 from det_jupyter.contract.messages import ExperimentRows, ExperimentView, Sort, State
 from det_jupyter.contract.values.reader import NOTEBOOK
@@ -24,6 +26,7 @@ from det_jupyter.front.notebook.handles.front_end import can_draw, front_end
 from det_jupyter.front.notebook.handles.live import LiveView, await_last_picture
 from det_jupyter.front.notebook.handles.progress import ReasonPrinter, WaitProgress
 from det_jupyter.front.verbs.experiment_list import found_text
+from det_jupyter.front.verbs.html_page import write_page
 from det_jupyter.front.verbs.listings import MOST_ROWS
 from det_jupyter.view import ViewState
 from det_jupyter.view.forms.notebook_output import in_place, key_id
@@ -105,6 +108,24 @@ def compare(*experiments: int | Experiment) -> Comparison:
     """
     numbers = numbers_to_compare("compare", "experiment", experiments)
     return NotebookComparison(fetch_experiments(connection.client(), numbers))
+
+
+@explains_arguments
+def import_archive(path: str | Path) -> NotebookExperiment:
+    """Make an experiment of an archive that `Experiment.export_archive` wrote; repeatable.
+
+    It is shown, compared and continued as one that was trained here. No code in it is run before
+    it is continued or a checkpoint is loaded; do that only with archives that you trust.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DetError: It is no archive, of a newer version, or damaged; nothing was imported.
+        Conflict: It is here already and was continued, or is an experiment of this master.
+    """
+    client = connection.client()
+    return NotebookExperiment(client, read_archive(client, path).stored.experiment_id)
 
 
 @functools.cache
@@ -200,6 +221,20 @@ class NotebookExperiment(Experiment):
     def delete(self, *, ask: bool = True) -> None:
         """Delete the experiment permanently; see `Experiment.delete`."""
         super().delete(ask=ask)
+
+    def export_html(self, path: str | Path) -> Path:
+        """Write the view to one HTML file, which a browser shows without anything else.
+
+        Secrets of this process's environment, and values of the experiment's environment variables
+        are left out.
+
+        Args:
+            path: The file; one that is there is replaced.
+
+        Raises:
+            DetError: The front end is not built, or the file cannot be written.
+        """
+        return write_page(self._client, self.id, path)
 
     def _wait(self, timeout: float | None, on_tick: Callable[[ViewState], None]) -> State:
         progress, waiting = WaitProgress(self.id), ReasonPrinter(self._client)

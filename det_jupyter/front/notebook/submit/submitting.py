@@ -15,11 +15,7 @@ from typing import Any
 from det_jupyter.client import Client
 from det_jupyter.client.submitting.code_checks import find_code_problems
 from det_jupyter.client.submitting.drafts import Draft, below_magic, with_template
-from det_jupyter.client.submitting.environment import (
-    assigned_variables,
-    find_unset,
-    with_environment,
-)
+from det_jupyter.client.submitting.environment import find_unset, with_environment
 from det_jupyter.client.submitting.submission import (
     capsule_of,
     find_open_storage,
@@ -40,6 +36,7 @@ from det_jupyter.contract.values.entrypoints import (
 )
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import count
+from det_jupyter.contract.values.variables import assigned_variables
 from det_jupyter.errors import ConfigError, MasterUnreachable, Problem
 from det_jupyter.front.notebook.capture.capture import capture
 from det_jupyter.front.notebook.handles import connection, experiment_handles

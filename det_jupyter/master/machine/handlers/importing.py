@@ -1,15 +1,23 @@
-"""Runs of other tools become an experiment that is over from the beginning.
+"""What was trained elsewhere becomes an experiment that is over from the beginning.
 
-Its trials have the data of the runs: hyperparameters, times, ends and metrics. They never queue,
-and the experiment cannot be continued or forked, as it has no code. A repeated import adds new
-runs, and new data of the other runs.
+Its trials have the data of the runs: hyperparameters, times, ends, metrics, and the checkpoints if
+there are some. A repeated import adds new runs, and new data of the other runs. The experiment can
+be continued and forked if its code came with it; then nothing can be added any more.
 """
 
 from __future__ import annotations
 
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.contract.messages import ImportedTrial, ImportExperiment, SearchView, State
+from det_jupyter.contract.messages import (
+    CheckpointRef,
+    CheckpointView,
+    ImportedCheckpoint,
+    ImportedTrial,
+    ImportExperiment,
+    SearchView,
+    State,
+)
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.errors import Conflict
@@ -23,17 +31,19 @@ def on_import(turn: Turn, event: ImportExperiment) -> None:
     """Create an experiment of imported runs, or add to the one that has them already."""
     settings = parse_config(event.config)  # raises before anything changes
     known = turn.indexes.find_submitted(event.key)
+    _check_checkpoints(turn, event, known)
     if known is None:
         experiment = _new_experiment(turn, event, settings)
     else:
         experiment = turn.state.experiment(known)
         _check_same(experiment, settings)
+        _check_not_continued(turn, experiment, event)
         turn.reconfigure(experiment, _updated(experiment, event))
     present = {trial.source: trial for trial in turn.state.trials_of(experiment)}
     for imported in event.trials:
         trial = present.get(imported.source) or _new_trial(turn, experiment, imported)
         _update(turn, trial, imported)
-    _conclude(turn, experiment)
+    _conclude(turn, experiment, event)
 
 
 def _new_experiment(turn: Turn, event: ImportExperiment, settings: ExperimentConfig) -> Experiment:
@@ -42,6 +52,7 @@ def _new_experiment(turn: Turn, event: ImportExperiment, settings: ExperimentCon
     experiment = Experiment.built_from(
         event,
         id=number,
+        state=State.COMPLETED,  # until `_conclude`
         pool=DEFAULT_POOL,
         position=float(number),
         created_at=min(trial.created_at for trial in event.trials),
@@ -56,6 +67,8 @@ def _check_same(experiment: Experiment, settings: ExperimentConfig) -> None:
     Raises:
         Conflict: The experiment is being deleted, or its runs are compared by another metric.
     """
+    if not experiment.source:
+        raise Conflict(f"experiment {experiment.id} has this key and was trained here")
     name = f"experiment {experiment.id}, which was imported from {experiment.source},"
     if experiment.state not in OVER:
         raise Conflict(f"{name} is {in_words(experiment.state)}")
@@ -68,6 +81,36 @@ def _check_same(experiment: Experiment, settings: ExperimentConfig) -> None:
             raise Conflict(
                 f"{name} has searcher.{key} {before}, and this import {now}; delete it first, "
                 "or import with the same"
+            )
+
+
+def _check_not_continued(turn: Turn, experiment: Experiment, event: ImportExperiment) -> None:
+    """Check that no trial of an imported experiment was trained further here.
+
+    Raises:
+        Conflict: One was: what is added would come after that.
+    """
+    runs = {trial.source: trial.runs for trial in event.trials}
+    for trial in turn.state.trials_of(experiment):
+        if trial.runs > runs.get(trial.source, trial.runs if trial.source else 0):
+            raise Conflict(
+                f"experiment {experiment.id}, which was imported from {experiment.source}, was "
+                "continued here since, so nothing can be added to it; delete it to import again"
+            )
+
+
+def _check_checkpoints(turn: Turn, event: ImportExperiment, known: int | None) -> None:
+    """Check that the checkpoints of an import are not those of another experiment.
+
+    Raises:
+        Conflict: One is.
+    """
+    for uuid in (one.uuid for trial in event.trials for one in trial.checkpoints):
+        own = turn.state.checkpoints.get(uuid)
+        if own is not None and own.experiment_id != known:
+            raise Conflict(
+                f"{event.source}: its checkpoint {uuid} is one of experiment "
+                f"{own.experiment_id} here, so nothing was imported"
             )
 
 
@@ -84,7 +127,7 @@ def _new_trial(turn: Turn, experiment: Experiment, imported: ImportedTrial) -> T
         experiment_id=experiment.id,
         index=len(experiment.trial_ids),
         hparams=imported.hparams,
-        seed=0,  # unknown
+        seed=imported.seed,
         created_at=imported.created_at,
         source=imported.source,
     )
@@ -93,31 +136,55 @@ def _new_trial(turn: Turn, experiment: Experiment, imported: ImportedTrial) -> T
     return trial
 
 
+# Fields that a trial has as they are imported.
+_SAME = (
+    *("created_at", "ended_at", "notices", "slot_seconds", "runs", "restarts", "target"),
+    *("was_stopped", "bracket", "rung_metrics", "failure", "changes"),
+)
+
+
 def _update(turn: Turn, trial: Trial, imported: ImportedTrial) -> None:
     direction = turn.state.experiment(trial.experiment_id).direction
+    for name in _SAME:
+        setattr(trial, name, getattr(imported, name))
     trial.state = State(imported.state)
     trial.exit_reason = ExitReason.COMPLETED if imported.state == "COMPLETED" else None
-    trial.created_at, trial.ended_at = imported.created_at, imported.ended_at
-    trial.held_s = max(0.0, imported.ended_at - imported.created_at)
-    trial.notices = imported.notices
+    held_s = imported.ended_at - imported.created_at
+    trial.held_s = max(0.0, held_s) if imported.held_s is None else imported.held_s
     trial.metrics_by_step = imported.validations
     trial.best_metric = direction.best(imported.validations.values())
     last = max(imported.validations, default=None)
     trial.latest_metric = None if last is None else imported.validations[last]
+    for checkpoint in imported.checkpoints:
+        _add_checkpoint(turn, trial, checkpoint)
     turn.touch(trial)
 
 
-def _conclude(turn: Turn, experiment: Experiment) -> None:
+def _add_checkpoint(turn: Turn, trial: Trial, imported: ImportedCheckpoint) -> None:
+    if imported.uuid in turn.state.checkpoints:
+        return
+    turn.state.checkpoints[imported.uuid] = CheckpointView.built_from(
+        imported, experiment_id=trial.experiment_id, trial_id=trial.id
+    )
+    turn.changes.checkpoints.add(imported.uuid)
+    trial.checkpoints.append(imported.uuid)
+    trial.latest_checkpoint = CheckpointRef.built_from(imported)
+
+
+def _conclude(turn: Turn, experiment: Experiment, event: ImportExperiment) -> None:
     """Set the state of the experiment, its times and its best value from its trials."""
     trials = turn.state.trials_of(experiment)
     direction = experiment.direction
     states = {trial.state for trial in trials}
     experiment.state = states.pop() if len(states) == 1 else State.COMPLETED
+    if event.state is not None:
+        experiment.state = State(event.state)
     experiment.created_at = min(trial.created_at for trial in trials)
     experiment.ended_at = max(trial.ended_at or 0.0 for trial in trials)
     experiment.held_s = _elapsed(trials)
     experiment.best_metric = direction.best(trial.best_metric for trial in trials)
-    if (num := len(trials)) > 1:
+    experiment.search_view = event.search
+    if event.search is None and (num := len(trials)) > 1:
         experiment.search_view = SearchView(
             name=experiment.searcher_name, max_trials=num, num_created=num, num_closed=num
         )

@@ -56,8 +56,8 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
     """Check that an experiment can be continued, with these overrides of its configuration.
 
     Raises:
-        Conflict: The experiment is not over, or was imported, or its search cannot be continued
-            or overridden.
+        Conflict: The experiment is not over, or its code is not here, or its search cannot be
+            continued or overridden.
         ConfigError: The override has a key that cannot be overridden.
     """
     name = f"experiment {experiment.id}"
@@ -86,7 +86,7 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
 
 
 def _check_code(experiment: Experiment, done: str) -> None:
-    if experiment.source:
+    if experiment.source and not experiment.capsule.has_code:
         raise Conflict(
             f"experiment {experiment.id} was imported from {experiment.source} and cannot be "
             f"{done}: its code is not here"
@@ -97,7 +97,7 @@ def check_forkable(parent: Experiment) -> None:
     """Check that an experiment can be forked.
 
     Raises:
-        Conflict: The experiment was imported, is archived, or is being deleted.
+        Conflict: The experiment's code is not here, or it is archived, or is being deleted.
     """
     _check_code(parent, "forked")
     if parent.is_archived:

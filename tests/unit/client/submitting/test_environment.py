@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from det_jupyter.client.submitting.environment import (
-    assigned_values,
-    assigned_variables,
     find_unset,
     with_environment,
 )
 from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.values.variables import assigned_values, assigned_variables
 
 CAPSULE = Capsule(entrypoint="Trial", payload="0" * 64, sources="0" * 64)
 

@@ -15,9 +15,9 @@ from det_jupyter._version import __version__
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import LogLine, LogPage
+from det_jupyter.contract.values.redacting import REMOVED, Redactor
 from det_jupyter.errors import DetError, MasterUnreachable
 from det_jupyter.front.cli import support_bundle
-from det_jupyter.front.cli.redacting import REMOVED, Redactor
 from det_jupyter.front.cli.support_bundle import _Collected, _tail, bundle
 from det_jupyter.front.verbs.grammar import Call
 from tests.unit.client.handles.test_experiment import Wired

@@ -17,6 +17,8 @@ from det_jupyter.master import http
 NOT_FOR_PAGES = {
     ("POST", "agents/*/register"),
     ("POST", "trials/*/metrics"),  # of imported runs, by `det e import`
+    ("POST", "trials/*/logs"),  # of imported experiments
+    ("GET", "experiments/*/capsule"),  # of `det e export-archive`
     ("GET", "trackers/work/*"),  # of the program that sends to trackers
     ("PUT", "trackers/*"),
     ("GET", "experiments/*/trackers"),  # of `det e sync`

@@ -9,8 +9,10 @@ import pytest
 from det_jupyter.contract.messages import (
     Capsule,
     Delete,
+    ImportedCheckpoint,
     ImportedTrial,
     ImportExperiment,
+    SearchView,
     State,
 )
 from det_jupyter.errors import ConfigError, Conflict
@@ -19,7 +21,7 @@ from det_jupyter.master.machine.model.events import (
     ExperimentDeleted,
     parse_event,
 )
-from tests.unit.master.machine_world import World, make_config, submitted
+from tests.unit.master.machine_world import CAPSULE, World, make_config, submitted
 
 
 def imported_trial(source: str, **changes: Any) -> ImportedTrial:
@@ -146,3 +148,59 @@ def test_it_can_be_deleted_and_imported_again(world: World) -> None:
 def test_the_event_is_the_same_after_it_was_stored() -> None:
     event = imported(imported_trial("a", validations={50: 0.5}))
     assert parse_event(event.model_dump_json()) == event
+
+
+def checkpoint(uuid: str, steps: int) -> ImportedCheckpoint:
+    return ImportedCheckpoint(
+        uuid=uuid, path=f"/c/{uuid}", steps_completed=steps, size_bytes=7, created_at=15.0
+    )
+
+
+def whole(**changes: Any) -> ImportExperiment:
+    """Return the import of an experiment with its code and two checkpoints of a trial."""
+    trial = imported_trial(
+        "7", state="CANCELED", validations={50: 0.5}, runs=2, seed=5, held_s=3.0,
+        checkpoints=[checkpoint("old", 50), checkpoint("new", 100)],
+    )  # fmt: skip
+    return imported(trial, capsule=CAPSULE, **{"source": "digits.zip"} | changes)
+
+
+def test_an_experiment_with_its_code_goes_on_from_its_latest_checkpoint() -> None:
+    world = World()
+    world.tell(whole())
+    trial = world.trial()
+    assert (trial.checkpoints, trial.seed, trial.held_s) == (["old", "new"], 5, 3.0)
+    assert trial.latest_checkpoint is not None
+    assert (trial.latest_checkpoint.uuid, trial.latest_checkpoint.path) == ("new", "/c/new")
+    world.tell(ContinueRequested(experiment_id=1, config=make_config()))
+    assert world.experiment().state is State.ACTIVE
+
+
+def test_importing_it_again_doubles_no_checkpoint() -> None:
+    world = World()
+    world.tell(whole(), whole())
+    assert world.trial().checkpoints == ["old", "new"]
+
+
+def test_nothing_is_added_to_an_imported_experiment_that_was_continued() -> None:
+    world = World()
+    world.tell(whole(), ContinueRequested(experiment_id=1, config=make_config()))
+    world.trial().runs, world.trial().state = 3, State.CANCELED
+    world.experiment().state = State.CANCELED
+    with pytest.raises(Conflict, match="was continued here since, so nothing can be added"):
+        world.machine.handle(whole(), 200.0)
+
+
+def test_a_checkpoint_of_another_experiment_is_refused_and_nothing_changes() -> None:
+    world = World()
+    world.tell(whole())
+    with pytest.raises(Conflict, match=r"digits.zip: its checkpoint old is one of experiment 1"):
+        world.tell(whole(key="other"))
+    assert list(world.machine.state.experiments) == [1]
+
+
+def test_an_imported_search_keeps_its_state_and_rungs() -> None:
+    search = SearchView(name="random", max_trials=9, num_created=1, num_closed=1)
+    world = World()
+    world.tell(whole(state="CANCELED", search=search))
+    assert (world.experiment().state, world.experiment().search_view) == (State.CANCELED, search)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from det_jupyter.front.cli.redacting import REMOVED, Redactor, passwords_in
+from det_jupyter.contract.values.redacting import REMOVED, Redactor, passwords_in
 
 SECRET = "s3cr3t-Value_of.mine"
 
@@ -207,3 +207,11 @@ def test_a_known_secret_is_nowhere(secret: str, before: str, after: str) -> None
             REMOVED, "\0"
         )
         assert REMOVED in redactor.text(before + secret + after)
+
+
+def test_each_text_of_a_document_is_redacted_and_no_key() -> None:
+    given = {"token": [1, None, "say hush-hush"], "more": ({"a": "password: b"},)}
+    assert Redactor(["hush-hush"]).strings(given) == {
+        "token": [1, None, f"say {REMOVED}"],
+        "more": [{"a": f"password: {REMOVED}"}],
+    }

@@ -114,6 +114,14 @@ class Redactor:
         longest_first = sorted(known, key=lambda form: (-len(form), form))
         self._known = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
 
+    def strings(self, value: Any) -> Any:
+        """Return a JSON-like value with `text` applied to each string that is no key."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {key: self.strings(item) for key, item in value.items()}
+        return [*map(self.strings, value)] if isinstance(value, list | tuple) else value
+
     def text(self, text: str) -> str:
         """Return `text` with each secret replaced by `REMOVED`."""
         text = self._known.sub(REMOVED, text)

@@ -1,0 +1,1 @@
+"""Experiments as files for others: archives that another master imports."""
