@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from det_jupyter.contract.values.text import printable
-from det_jupyter.view.forms.svg import COLORS, label, labels
+from det_jupyter.view.forms.svg import COLORS, fitted, label, labels
 from det_jupyter.view.making.axes import place_on
 from det_jupyter.view.model.search_state import Axis, SearchState, TrialRow
 
 _WIDTH, _HEIGHT = 640, 220
 _SIDE, _TOP, _BOTTOM = 30, 26, 10
+_GAP = 8  # between the labels of two axes
 # Colour and opacity by quantile of the metric, the worst first; as in the live view.
 _RAMP = ((COLORS[0], 0.3), ("#5f8aa8", 0.3), ("#8a8a8a", 0.35), ("#b08050", 0.5), (COLORS[1], 1.0))
-_NAME_CHARACTER = 5.5  # width of one in a name
+# Lines end around labels: the colour of the page, which a label could have behind it, is unknown.
+_MASK = (
+    f'<mask id="free"><rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>'
+    '<use href="#axes" stroke="#000" stroke-width="3"/></mask>'
+)
 
 
 def svg_parallel(search: SearchState, rows: Sequence[TrialRow]) -> str:
@@ -42,7 +46,10 @@ def svg_parallel(search: SearchState, rows: Sequence[TrialRow]) -> str:
         if drawn
     )
     drawn_axes = "".join(_axis(x, axis, room) for x, axis in placed)
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{lines}{drawn_axes}</svg>'
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{_MASK}<g mask="url(#free)">{lines}</g>'
+        f'<g id="axes">{drawn_axes}</g></svg>'
+    )
 
 
 def _y(axis: Axis, value: float) -> float:
@@ -60,17 +67,14 @@ def _path(axes: Sequence[tuple[float, Axis]], values: Sequence[float | None]) ->
 
 
 def _axis(x: float, axis: Axis, room: float) -> str:
-    longest = max(3, int(room / _NAME_CHARACTER) - 1)
-    name = printable(axis["name"])
-    name = name if len(name) <= longest else name[: longest - 1] + "…"
     is_first, is_last = x == _SIDE, x == _WIDTH - _SIDE
     anchor, at = ("start", 2) if is_first else ("end", _WIDTH - 2) if is_last else ("middle", x)
     side, shift = ("end", -4) if is_last else ("start", 4)
     return (
         f'<path d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}" stroke="currentColor"/>'
-        + label(at, 12, anchor, name)
+        + label(at, 12, anchor, fitted(axis["name"], room - _GAP))
         + "".join(
-            label(x + shift, _y(axis, value) + 3, side, printable(text))
+            label(x + shift, _y(axis, value) + 3, side, fitted(text, room - _GAP))
             for value, text in labels(axis)
         )
     )

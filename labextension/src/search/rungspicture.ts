@@ -133,10 +133,10 @@ export class RungsPicture {
 
   private _drawFrame(brush: IBrush, layout: IRungsLayout, search: ISearchState): void {
     const { context, height } = brush;
-    drawGrid(brush, layout.ticks);
+    drawGrid(brush, layout.left, layout.ticks);
     if (layout.stripY !== null) {
       context.textAlign = 'right';
-      context.fillText(this._trans.__('none'), 40, layout.stripY);
+      context.fillText(this._trans.__('none'), layout.left - 6, layout.stripY);
     }
     for (const column of layout.columns) {
       this._drawHeading(brush, column, layout.top, search);

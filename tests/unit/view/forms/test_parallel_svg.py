@@ -52,6 +52,26 @@ def test_axes_have_names_and_values() -> None:
     assert {"lr", "depth", "kind", "sgd", "adam", "1e-4", "0.1"} <= set(texts)
 
 
+def test_lines_leave_room_for_labels() -> None:
+    search = searched([1e-4, 1, 0])
+    picture = svg_parallel(search, ranked(search))
+    [lines] = re.findall(r'<g mask="url\(#free\)">(.*?)</g>', picture)
+    assert "<path" in lines
+    assert "<text" not in lines
+    [mask] = re.findall(r'<mask id="free">(.*?)</mask>', picture)
+    assert '<use href="#axes" stroke="#000"' in mask
+    assert picture.count('<g id="axes">') == 1
+
+
+def test_labels_of_many_axes_do_not_reach_the_next_axis() -> None:
+    kinds = category_axis("a long name", ["mistralai/M…nstruct-v0.1", "sgd"])
+    search: SearchState = {**searched([1e-4, 1, 0]), "axes": [kinds] * 12}
+    picture = svg_parallel(search, ranked(search))
+    room = 580 / 12
+    for text in re.findall(r'text-anchor="(?:start|middle)"[^>]*>([^<]+)<', picture):
+        assert len(text) * 5.2 <= room, text
+
+
 def test_search_without_a_metric_or_an_axis_has_no_picture() -> None:
     search = halving(16, 0)
     assert svg_parallel(search, ranked(search)) == ""

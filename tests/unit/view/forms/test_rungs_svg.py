@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from det_jupyter.contract.values.direction import Direction
 from det_jupyter.view import build_view_state
 from det_jupyter.view.forms.rungs_svg import rung_legend, rung_sentences, svg_rungs
+from det_jupyter.view.making.axes import metric_axis
 from det_jupyter.view.model.search_state import SearchState, TrialRow
 from tests.unit.view.view_samples import search_experiment
 
@@ -32,6 +34,24 @@ def test_picture_has_a_mark_for_each_trial_at_each_rung() -> None:
     picture = svg_rungs(search)
     expected = sum(len(row["marks"]) for row in search["rows"])
     assert len(re.findall(r"M[-\d.]+ [-\d.]+m", picture)) == expected
+
+
+def test_long_numbers_of_the_axis_are_inside_of_the_picture() -> None:
+    near = [row(id=i, rungs=[value], marks=["resting"]) for i, value in enumerate([1.23456, 1.23457])]
+    axis = metric_axis("loss", [1.23456, 1.23457], Direction.MINIMIZE)
+    picture = svg_rungs({**halving(16, 4), "rows": near, "rung_axis": axis})
+    for x, text in re.findall(r'<text x="([-\d.]+)"[^>]*text-anchor="end"[^>]*>([^<]+)<', picture):
+        assert float(x) - 5 * len(text) > 0
+
+
+def test_headings_of_narrow_columns_are_shortened() -> None:
+    search = halving(16, 4)
+    rungs = [{**rung, "num_results": 1000, "num_promoted": 250}
+             for rung in search["brackets"][0]["rungs"]]  # fmt: skip
+    narrow: SearchState = {**search, "rung_width": 0.04, "rows": [],
+                           "brackets": [{**search["brackets"][0], "rungs": rungs}]}  # fmt: skip
+    headings = re.findall(r'text-anchor="middle"[^>]*>([^<]+)<', svg_rungs(narrow))
+    assert "100…" in headings
 
 
 def test_legend_has_words_for_what_is_drawn_only() -> None:
