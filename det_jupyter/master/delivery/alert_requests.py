@@ -177,7 +177,7 @@ async def _run(command: Sequence[str], news: AlertNews) -> FailedAttempt | None:
             variables=variables_of(news),
         )
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its words are not valid"
+        reason = getattr(error, "strerror", None) or "a word of it cannot be passed to a program"
         return FailedAttempt(problem=f"the command cannot be started: {reason}", is_final=True)
     return (
         None if status == 0 else FailedAttempt(problem=f"the command ended with status {status}")

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from det_jupyter.contract.values.text import count
+from det_jupyter.contract.values.text import count, printable
 from det_jupyter.view.forms.svg import (
     COLORS,
     as_image,
-    fitted,
+    first_fitting,
     label,
     labels,
     room_for_ticks,
@@ -91,18 +92,27 @@ class _Frame:
         ]
         if self.has_strip:
             parts.append(label(self.edge - 5, self.y(None) + 3, "end", "none"))
-        for rung in (rung for bracket in self.search["brackets"] for rung in bracket["rungs"]):
+        for rung, name, facts in self.headings():
             x = self.left(rung)
-            name = rung["label"] if self.width > 60 else rung["short_label"]
-            facts = f"{rung['num_results']} → {rung['num_promoted']}"
-            middle, room = x + self.width / 2, self.width - _GAP
+            middle = x + self.width / 2
             parts.append(
                 f'<path d="M{x:.1f} {_TOP - 6}V{_HEIGHT - 4}" stroke="currentColor" '
                 'stroke-opacity=".25" stroke-dasharray="2 3"/>'
-                + label(middle, 10, "middle", fitted(name, room))
-                + label(middle, 22, "middle", fitted(facts, room))
+                + label(middle, 10, "middle", printable(name))
+                + label(middle, 22, "middle", facts)
             )
         return "".join(parts)
+
+    def headings(self) -> Iterable[tuple[RungState, str, str]]:
+        """Each rung with its name, and the numbers of its trials; as short as columns need."""
+        rungs = [rung for bracket in self.search["brackets"] for rung in bracket["rungs"]]
+        names = [[rung["label"] for rung in rungs], [rung["short_label"] for rung in rungs]]
+        facts = [
+            [f"{rung['num_results']}{arrow}{rung['num_promoted']}" for rung in rungs]
+            for arrow in (" → ", "→")
+        ]
+        room = self.width - _GAP
+        return zip(rungs, first_fitting(names, room), first_fitting(facts, room), strict=True)
 
 
 def rung_sentences(search: SearchState) -> list[str]:

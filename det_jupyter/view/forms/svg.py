@@ -120,6 +120,12 @@ def fitted(text: str, width: float) -> str:
     return shortened(text, max(_FEWEST, int(width / _CHARACTER)))
 
 
+def first_fitting(choices: Sequence[Sequence[str]], width: float) -> Sequence[str]:
+    """Return the first of several rows of labels that all fit in a width; if none, empty ones."""
+    fitting = (row for row in choices if all(len(text) * _CHARACTER <= width for text in row))
+    return next(fitting, [""] * len(choices[0]))
+
+
 def label(x: float, y: float, anchor: str, text: str) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="9" '

@@ -75,9 +75,7 @@ def _is_varied(spec: Any) -> bool:
     return isinstance(spec, Mapping) and spec["type"] != "const"
 
 
-def _placed(
-    name: str, spec: Any, values: Sequence[Any]
-) -> tuple[Axis, list[float | None]]:
+def _placed(name: str, spec: Any, values: Sequence[Any]) -> tuple[Axis, list[float | None]]:
     """Return the axis of a hyperparameter, and each value's place on it; None for _MISSING."""
     kind = spec["type"] if _is_varied(spec) else None
     allowed = spec.get("vals", []) if kind == "categorical" else []

@@ -161,6 +161,16 @@ export function drawGrid(
   }
 }
 
+/** The first of several rows of texts that all fit in a width; if none, empty texts. */
+export function firstFitting(
+  context: CanvasRenderingContext2D,
+  choices: readonly (readonly string[])[],
+  width: number
+): readonly string[] {
+  const fits = (text: string): boolean => context.measureText(text).width <= width;
+  return choices.find(row => row.every(fits)) ?? (choices[0] ?? []).map(() => '');
+}
+
 /** Text shortened to a width, with an ellipsis. */
 export function fitted(context: CanvasRenderingContext2D, text: string, width: number): string {
   if (context.measureText(text).width <= width) {

@@ -237,7 +237,7 @@ def test_a_command_gets_the_alert_on_stdin_and_in_variables(bench: Bench, tmp_pa
         ("sent", 1, ""),
         ("waiting", 1, "the command ended with status 1"),
         ("failed", 1, "the command cannot be started: No such file or directory"),
-        ("failed", 1, "the command cannot be started: its words are not valid"),
+        ("failed", 1, "the command cannot be started: a word of it cannot be passed to a program"),
     ]
 
 

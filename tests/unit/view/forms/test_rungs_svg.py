@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.view import build_view_state
 from det_jupyter.view.forms.rungs_svg import rung_legend, rung_sentences, svg_rungs
@@ -37,21 +39,34 @@ def test_picture_has_a_mark_for_each_trial_at_each_rung() -> None:
 
 
 def test_long_numbers_of_the_axis_are_inside_of_the_picture() -> None:
-    near = [row(id=i, rungs=[value], marks=["resting"]) for i, value in enumerate([1.23456, 1.23457])]
+    near = [
+        row(id=i, rungs=[value], marks=["resting"]) for i, value in enumerate([1.23456, 1.23457])
+    ]
     axis = metric_axis("loss", [1.23456, 1.23457], Direction.MINIMIZE)
     picture = svg_rungs({**halving(16, 4), "rows": near, "rung_axis": axis})
     for x, text in re.findall(r'<text x="([-\d.]+)"[^>]*text-anchor="end"[^>]*>([^<]+)<', picture):
         assert float(x) - 5 * len(text) > 0
 
 
-def test_headings_of_narrow_columns_are_shortened() -> None:
+@pytest.mark.parametrize(
+    ("width", "names", "numbers"),
+    [
+        (60, "1 epoch, 4 epochs, 16 epochs", "400 → 100"),
+        (45, "1, 4, 16", "400→100"),
+        (30, "1, 4, 16", ""),
+    ],
+)
+def test_headings_of_narrow_columns_are_short_and_no_number_is_cut(
+    width: int, names: str, numbers: str
+) -> None:
     search = halving(16, 4)
-    rungs = [{**rung, "num_results": 1000, "num_promoted": 250}
-             for rung in search["brackets"][0]["rungs"]]  # fmt: skip
-    narrow: SearchState = {**search, "rung_width": 0.04, "rows": [],
-                           "brackets": [{**search["brackets"][0], "rungs": rungs}]}  # fmt: skip
-    headings = re.findall(r'text-anchor="middle"[^>]*>([^<]+)<', svg_rungs(narrow))
-    assert "100…" in headings
+    [bracket] = search["brackets"]
+    for rung in bracket["rungs"]:
+        rung.update(num_results=400, num_promoted=100)
+    picture = svg_rungs({**search, "rung_width": width / 596, "rows": []})
+    headings = re.findall(r'text-anchor="middle"[^>]*>([^<]*)<', picture)
+    assert headings[::2] == names.split(", ")
+    assert headings[1::2] == [numbers] * 3
 
 
 def test_legend_has_words_for_what_is_drawn_only() -> None:
