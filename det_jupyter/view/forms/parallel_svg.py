@@ -37,7 +37,7 @@ def svg_parallel(search: SearchState, rows: Sequence[TrialRow]) -> str:
     right = max(_SIDE, room_for_ticks(search["best_axis"]))
     room = (_WIDTH - _SIDE - right) / (len(axes) - 1)
     placed = [(_SIDE + place * room, axis) for place, axis in enumerate(axes)]
-    share = min(1.0, max(0.3, _FULL / len(rows)))
+    share = min(1.0, max(0.6, _FULL / len(rows)))
     paths: list[list[str]] = [[] for _ in _RAMP]
     for place, row in enumerate(rows):
         shade = len(_RAMP) - 1 - place * len(_RAMP) // len(rows)
