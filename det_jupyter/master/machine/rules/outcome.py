@@ -168,7 +168,7 @@ def _first_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureV
         if first.lost_pid is not None:
             view = _with_end_of_worker(view, first.lost_pid, exited)
         return view, first.final
-    return _failure_of_no_rank("the ranks ended without saying why", exited.at), False
+    return _failure_of_no_rank("the ranks ended, and none has reported an error", exited.at), False
 
 
 def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:

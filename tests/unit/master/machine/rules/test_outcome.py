@@ -304,7 +304,7 @@ def test_a_gang_that_could_not_be_started_will_not_start_the_next_time_either() 
 def test_ranks_that_end_well_without_a_word_have_failed_too() -> None:
     view, is_final = find_failure(make_allocation(), exited({0: 0, 1: 0}))
     assert view == FailureView(
-        rank=None, exit_code=None, error="the ranks ended without saying why", at=9.0
+        rank=None, exit_code=None, error="the ranks ended, and none has reported an error", at=9.0
     )
     assert not is_final
 
