@@ -61,7 +61,7 @@ class Problems:
         if isinstance(cause, requests.Timeout):
             return Unreachable(f"{self._shown_as} does not answer")
         if isinstance(cause, requests.exceptions.RetryError):
-            return self._failure("it answers with errors of its own")
+            return self._failure("it answers with errors of the server")
         if cause is not None or not isinstance(error, mlflow.exceptions.MlflowException):
             return Unreachable(f"{self._shown_as} cannot be reached")
         status = error.get_http_status_code()

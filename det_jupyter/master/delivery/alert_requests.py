@@ -150,7 +150,8 @@ def _judge(answer: tuple[int, str | None], shown_as: str) -> FailedAttempt | Non
         return None
     problem = f"{shown_as} answered {status}"
     if 300 <= status < 400:
-        return FailedAttempt(problem=f"{problem}, a redirect; give its target", is_final=True)
+        problem += ", a redirect; give the address to which it leads"
+        return FailedAttempt(problem=problem, is_final=True)
     asked_s = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
     return FailedAttempt(problem=problem, is_final=not is_passing(status), asked_s=asked_s)
 

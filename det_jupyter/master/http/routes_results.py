@@ -198,7 +198,7 @@ def _add_series(routes: APIRouter, service: Service) -> None:
             raise NotFound(f"there is no agent {agent_id}; those are: {present}")
         if query.of != "system" or query.axis != "time":
             raise ConfigError(
-                Problem("of", f"got {query.of} by {query.axis}; an agent only has system, by time")
+                Problem("of", f"got {query.of} by {query.axis}, expected system by time")
             )
         request_samples(agent_id)
         return await asyncio.to_thread(_read_series, service, agent_id, query)

@@ -73,7 +73,10 @@ def test_an_attempt_that_fails_is_made_again_later(bench: Bench, receiver: Recei
     ("answer", "problem"),
     [
         ((404, {}), "answered 404"),
-        ((302, {"location": "http://127.0.0.1:1/"}), "answered 302, a redirect; give its target"),
+        (
+            (302, {"location": "http://127.0.0.1:1/"}),
+            "answered 302, a redirect; give the address to which it leads",
+        ),
     ],
 )
 def test_a_refusal_is_final(
