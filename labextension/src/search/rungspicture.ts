@@ -166,7 +166,9 @@ export class RungsPicture {
       rungs.map(({ num_results, num_promoted }) =>
         this._trans.__('%1 reached · %2 promoted', num_results, num_promoted)
       ),
-      ...[' → ', '→'].map(arrow => rungs.map(one => one.num_results + arrow + one.num_promoted))
+      ...[' → ', '→'].map(arrow =>
+        rungs.map(one => `${one.num_results}${arrow}${one.num_promoted}`)
+      )
     ];
     context.textAlign = 'center';
     context.fillStyle = theme.strong;

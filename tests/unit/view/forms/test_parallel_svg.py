@@ -83,7 +83,8 @@ def test_labels_of_the_metric_have_room_at_the_right() -> None:
 
 
 def test_lines_of_many_trials_are_fainter() -> None:
-    few, many = (searched(*[[1e-4, 1, 0]] * count) for count in (10, 300))
+    line: list[float | None] = [1e-4, 1, 0]
+    few, many = (searched(*[line] * count) for count in (10, 300))
     opacities = [
         [float(found) for found in re.findall(r'stroke-opacity="([\d.]+)"', picture)]
         for picture in (svg_parallel(few, ranked(few)), svg_parallel(many, ranked(many)))

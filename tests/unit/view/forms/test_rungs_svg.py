@@ -62,7 +62,7 @@ def test_headings_of_narrow_columns_are_short_and_no_number_is_cut(
     search = halving(16, 4)
     [bracket] = search["brackets"]
     for rung in bracket["rungs"]:
-        rung.update(num_results=400, num_promoted=100)
+        rung["num_results"], rung["num_promoted"] = 400, 100
     picture = svg_rungs({**search, "rung_width": width / 596, "rows": []})
     headings = re.findall(r'text-anchor="middle"[^>]*>([^<]*)<', picture)
     assert headings[::2] == names.split(", ")
