@@ -140,7 +140,9 @@ export class ScatterPicture {
     this._layout = layoutScatter(search, { axis, metric, isLogY, width, height });
     drawGrid(brush, this._layout.left, this._layout.yTicks, this._layout.xTicks);
     if (this._dots.length === 0) {
-      const text = this._trans.__(isLogY ? 'no %1 above 0 yet' : 'no %1 yet', metric.name);
+      const text = isLogY
+        ? this._trans.__('no %1 above 0 yet', metric.name)
+        : this._trans.__('no %1 yet', metric.name);
       context.fillText(text, width / 2, height / 2);
     }
     const { chosen, pointed } = this._focus;
