@@ -40,13 +40,17 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m det_jupyter.master", description="The background process of det_jupyter."
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("start", help="start it, if it does not run")
-    verbs.add_parser("restart", help="replace it by one of this environment; trials go on")
-    stop = verbs.add_parser("stop", help="end it; running trials go on")
-    stop.add_argument("--everything", action="store_true", help="kill what runs, too")
-    status = verbs.add_parser("status", help="print whether it runs (exit status 0 or 3)")
+    verbs.add_parser("start", help="start the master, unless one runs")
+    verbs.add_parser(
+        "restart", help="replace the master by one of this environment; running trials go on"
+    )
+    stop = verbs.add_parser("stop", help="end the master; running trials go on")
+    stop.add_argument(
+        "--everything", action="store_true", help="also kill agents and all that they run"
+    )
+    status = verbs.add_parser("status", help="print whether the master runs (exit status 0 or 3)")
     status.add_argument("--json", action="store_true", help="for programs")
-    serve = verbs.add_parser("serve", help="be the master, in the foreground")
+    serve = verbs.add_parser("serve", help="run the master in the foreground")
     serve.add_argument("--no-agent", action="store_true", help="start no agents")
     return parser
 

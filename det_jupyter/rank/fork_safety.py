@@ -65,7 +65,7 @@ def why_cuda_unusable() -> str:
     _, status = os.waitpid(pid, 0)
     if status == 0:
         return ""
-    return "a module that was preloaded has asked the CUDA driver something, which spoils forks"
+    return "a preloaded module has called the CUDA driver, after which forks cannot use CUDA"
 
 
 def torch_cuda_version() -> str | None:

@@ -10,7 +10,7 @@ rank that was started afresh (__main__.py). It sets:
     stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
 
 `prepare_python` sets up signals, crash stacks, temporary files and `display`, in any order. The
-working directory is only changed in `Rank`, so that the user gets an error if it is missing.
+working directory is only changed in `RankProgram`, so that a missing one is an error of the user.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _compiled(path: Path, target: str) -> CodeType:
     except SyntaxError as error:
         raise ConfigError(f"entrypoint: {describe_syntax_error(error, target)}") from None
     except ValueError as error:  # null bytes
-        raise ConfigError(f"entrypoint: {target} is no Python: {error}") from None
+        raise ConfigError(f"entrypoint: {target} cannot be parsed as Python: {error}") from None
 
 
 def _check_there(path: Path, target: str) -> None:

@@ -277,7 +277,7 @@ class Replica:
         """
         with self._lock:
             if not self.is_ready:
-                raise MasterUnreachable("the state is being read")
+                raise MasterUnreachable("the reader still reads the master's state; try again")
             with _reading():
                 yield self.views
 

@@ -112,7 +112,7 @@ def _clear_one(needs: SlotNeeds, priority: int) -> Way | None:
 
 
 def _slots_above(board: SlotBoard, seats: Seats, priority: int) -> int:
-    """Return how many slots on an agent staying gangs of greater priority number hold."""
+    """Return the number of slots on an agent that less urgent gangs hold which stay."""
     return board.free_without(seats, priority) - seats.coming
 
 

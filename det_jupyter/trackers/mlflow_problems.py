@@ -12,14 +12,14 @@ from det_jupyter.trackers.service import TrackerRefused, Unreachable
 
 _NO_ENDPOINT = "ENDPOINT_NOT_FOUND"  # also when a web server answers with a page
 _OUR_MISTAKE = "INVALID_PARAMETER_VALUE"  # found by the library, without a request
-_A_PAGE = "it answers with a page, or nothing that MLflow would answer"
+_A_PAGE = "it answers with a page, or otherwise than MLflow does"
 _WITHHELD = (
-    "wants credentials, and gets none: those of your environment go only to the address in "
+    "asks for credentials, and none are sent: those of your environment go only to the address in "
     "MLFLOW_TRACKING_URI and to addresses in trackers.yaml, and over http only to this computer; "
     "name it there"
 )
 _MISSING = (
-    "wants credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+    "asks for credentials; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
     "MLFLOW_TRACKING_TOKEN, where the experiment is submitted or the master is started"
 )
 
@@ -61,7 +61,7 @@ class Problems:
         if isinstance(cause, requests.Timeout):
             return Unreachable(f"{self._shown_as} does not answer")
         if isinstance(cause, requests.exceptions.RetryError):
-            return self._failure("it answers with errors of its own")
+            return self._failure("it answers with errors of the server")
         if cause is not None or not isinstance(error, mlflow.exceptions.MlflowException):
             return Unreachable(f"{self._shown_as} cannot be reached")
         status = error.get_http_status_code()
@@ -72,7 +72,9 @@ class Problems:
             more = "" if is_page else f": {said}"
             return Unreachable(f"{self._shown_as} {self._wants}{more}")
         if error.error_code == _NO_ENDPOINT:
-            return Unreachable(f"{self._shown_as} is no MLflow; look at its path")
+            return Unreachable(
+                f"{self._shown_as} does not answer as MLflow does; check the path of its address"
+            )
         if status in (408, 425, 429):
             return Unreachable(f"{self._shown_as} has failed: {said}")
         if status >= 500:

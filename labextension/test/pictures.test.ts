@@ -87,8 +87,8 @@ describe('parallel coordinates', () => {
   it('have an axis for each hyperparameter, and the metric last', () => {
     expect(layout.axes.map(one => [one.axis.name, one.x])).toEqual([
       ['lr', 40],
-      ['optimizer.name', 300],
-      ['accuracy', 560]
+      ['optimizer.name', 297],
+      ['accuracy', 554]
     ]);
   });
 
@@ -117,7 +117,7 @@ describe('parallel coordinates', () => {
 
   it('find the line under the pointer', () => {
     expect(nearestLine(layout, 41, layout.bottom)?.row.id).toBe(1);
-    expect(nearestLine(layout, 559, layout.lines[1]?.ys[2] as number)?.row.id).toBe(2);
+    expect(nearestLine(layout, 553, layout.lines[1]?.ys[2] as number)?.row.id).toBe(2);
     expect(nearestLine(layout, 170, layout.top - 20)).toBeNull();
     expect(nearestLine(layout, 700, layout.top)).toBeNull();
   });

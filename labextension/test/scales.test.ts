@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest';
 
 import { spanText } from '../src/model/format.js';
-import { across, trialDots } from '../src/search/rungs.js';
-import { timeTicks } from '../src/search/progresspicture.js';
-import { axisText, placeOn, ticksOf, upward, valueAt } from '../src/model/scales.js';
+import { layoutParallel } from '../src/search/parallel.js';
+import { layoutSteps, timeTicks } from '../src/search/progresspicture.js';
+import { across, layoutRungs, trialDots } from '../src/search/rungs.js';
+import { layoutScatter } from '../src/search/scatter.js';
+import { axisText, placeOn, roomForTicks, ticksOf, upward, valueAt } from '../src/model/scales.js';
 import type { IAxis, ITrialRow } from '../src/model/state.js';
 import { axis, row, search } from './samples.js';
 import cases from './place-cases.json' with { type: 'json' };
@@ -48,6 +50,20 @@ describe('axes', () => {
       { place: 0.25, label: 'sgd' },
       { place: 0.75, label: 'adam' }
     ]);
+  });
+
+  it('have room for long labels', () => {
+    expect(roomForTicks(axis({ tick_labels: [] }))).toBe(46);
+    expect(roomForTicks(axis({ tick_labels: ['0', '1'] }))).toBe(46);
+    const long = axis({ tick_labels: ['0.9999985', '0.999999'] });
+    const near = search([row()], { rung_axis: long, best_axis: long, progress_axis: long });
+    const room = roomForTicks(long);
+    expect(room).toBeGreaterThan(60);
+    expect(layoutRungs(near, { width: 600, height: 240 }).columns[0]?.left).toBe(room);
+    expect(layoutParallel(near, 600, 240).axes.at(-1)?.x).toBe(600 - room);
+    expect(layoutSteps(near, 10, 600, 240).left).toBe(room);
+    const scatter = { axis: lr, metric: long, isLogY: false, width: 600, height: 240 };
+    expect(layoutScatter(near, scatter).left).toBe(room);
   });
 
   it('write values as they have them', () => {

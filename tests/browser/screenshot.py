@@ -1,6 +1,6 @@
 """Draws docs/images: an example in JupyterLab while it trains.
 
-python -m tests.browser.screenshot quickstart|search|scheduling|compare|measured [FILE]
+python -m tests.browser.screenshot quickstart|search|scheduling|compare|measured|sidebar [FILE]
 
 `measured` draws the tabs about where a trial's time goes, light and dark; FILE is one of them.
 """
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from playwright.sync_api import Error, Page
+from playwright.sync_api import Error, Locator, Page, expect
 
 from tests.browser.lab import chromium_page, jupyter_lab
 from tests.lab.pages import LabPage
@@ -24,19 +24,21 @@ ROOT = Path(__file__).parents[2]
 
 
 HEIGHTS = {
-    "quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320, "measured": 1240
+    "quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320, "measured": 1240,
+    "sidebar": 1240,
 }  # fmt: skip
 TABS = ["metrics", "timings", "system"]
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 MEASURED_S = 90
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "2"}
+SETTINGS = {"scheduling": {}, "sidebar": {"DET_JUPYTER_CPU_SLOTS": "8"}}
 
 
 def main(example: str, target: Path) -> None:
     """Run an example, and save the last picture of its view in the state that it demonstrates."""
     with (
         tempfile.TemporaryDirectory() as scratch,
-        det_home(Path(scratch) / "home", {} if example == "scheduling" else SLOTS),
+        det_home(Path(scratch) / "home", SETTINGS.get(example, SLOTS)),
     ):
         folder = Path(scratch) / "notebooks"
         folder.mkdir()
@@ -44,6 +46,8 @@ def main(example: str, target: Path) -> None:
             write_comparison(folder / "compare.ipynb")
         elif example == "measured":
             write_measured(folder / "measured.ipynb")
+        elif example == "sidebar":
+            write_sidebar(folder / "sidebar.ipynb")
         else:
             shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
@@ -55,6 +59,8 @@ def main(example: str, target: Path) -> None:
                 keep_comparison(page, target)
             elif example == "measured":
                 keep_measured(page, target.parent)
+            elif example == "sidebar":
+                keep_sidebar(page, target)
             elif example == "scheduling":
                 keep_last_waiting(page, "small", target)
             else:
@@ -116,6 +122,66 @@ def write_measured(target: Path) -> None:
         for i, source in enumerate(new)
     ]
     target.write_text(json.dumps(notebook), "utf-8")
+
+
+BUSY = """
+import time
+
+class SlowTrial(DigitsTrial):
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        time.sleep(0.5)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+def start(name, slots, width, searcher, **options):
+    settings = {
+        **config, "name": name, "resources": {"slots_per_trial": slots},
+        "searcher": {**config["searcher"], **searcher, "max_length": {"epochs": 40}},
+        "hyperparameters": {"global_batch_size": 64, "width": width},
+    }
+    return det_jupyter.submit(SlowTrial, settings, **options)
+
+widths = {"type": "int", "minval": 4, "maxval": 64}
+start("digits, 4 slots", 4, 32, {}, labels=["baseline"])
+start("width search", 1, widths, {"name": "random", "max_trials": 16, "max_concurrent_trials": 2})
+start("digits, 2 slots", 2, 32, {})
+start("digits, 8 slots", 8, 32, {})
+start("narrow", 1, 8, {})
+"""
+
+
+def write_sidebar(target: Path) -> None:
+    """Write a notebook that registers two versions of a model, and fills the slots."""
+    notebook = json.loads((ROOT / "examples/model_registry.ipynb").read_text("utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    sources = ["".join(cell["source"]) for cell in cells]
+    last = next(i for i, source in enumerate(sources) if "set_alias" in source)
+    notebook["cells"] = [
+        {**cells[0], "id": f"cell-{i}", "source": source, "outputs": []}
+        for i, source in enumerate([*sources[: last + 1], BUSY.strip()])
+    ]
+    target.write_text(json.dumps(notebook), "utf-8")
+
+
+def keep_sidebar(page: Page, target: Path) -> None:
+    """Save a picture of the sidebar, when all that is running has reported a metric."""
+    page.evaluate("() => window.jupyterapp.commands.execute('det:show-sidebar')")
+    sidebar = page.locator("#det-jupyter-sidebar")
+    widen(page, sidebar, 350)
+    expect(sidebar.get_by_text("needs 8 slots").first).to_be_visible()
+    expect(sidebar.locator(".det-mod-active .det-row-metric").nth(2)).to_contain_text("0.")
+    page.wait_for_timeout(1000)
+    sidebar.screenshot(path=target)
+
+
+def widen(page: Page, sidebar: Locator, width: int) -> None:
+    """Drag the right border of the sidebar."""
+    box = sidebar.bounding_box()
+    assert box is not None
+    edge, y = box["x"] + box["width"] + 1, box["y"] + 300
+    page.mouse.move(edge, y)
+    page.mouse.down()
+    page.mouse.move(edge + width - box["width"], y, steps=5)
+    page.mouse.up()
 
 
 def keep_measured(page: Page, folder: Path) -> None:

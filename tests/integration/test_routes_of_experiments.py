@@ -244,7 +244,7 @@ def test_wrong_fields_are_named_with_their_paths(routes: Routes) -> None:
     assert "priority: got 'x'" in routes.refused(422, "POST", path, json={"priority": "x"})
     assert "expected" not in routes.refused(422, "POST", path, json=[1])
     words = routes.refused(400, "POST", path, content=b'{"priority": "\\ud800"}')
-    assert "the body is no JSON" in words
+    assert "the request's body is not JSON" in words
 
 
 def test_changes_of_the_queue_are_made_together_or_tried(routes: Routes) -> None:

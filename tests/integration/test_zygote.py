@@ -125,7 +125,7 @@ def test_forks_that_could_not_use_cuda_are_not_made(
     monkeypatch.setenv("DET_TEST_SPOILED", "1")
     with running(tmp_path) as server:
         assert server.hear()["unsafe"] == (
-            "a module that was preloaded has asked the CUDA driver something, which spoils forks"
+            "a preloaded module has called the CUDA driver, after which forks cannot use CUDA"
         )
         assert server.process.children() == []
 

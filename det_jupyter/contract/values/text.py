@@ -19,10 +19,12 @@ LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 # Last sentence of alarms; views of a trial that has ended leave it out.
 TRAINING_CONTINUES = "Training continues."
 
-# Escape sequences; control characters, bidi marks, and lone surrogates, which UTF-8 cannot encode.
+# Escape sequences; control characters, bidi marks, lone surrogates, which UTF-8 cannot encode, and
+# U+FFFE and U+FFFF, which XML cannot contain.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\))")
 CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+    "\ufffe\uffff]"
 )
 _DIGITS = re.compile(r"([0-9]{1,18})")
 _LENGTHS = {"batches": "batch", "records": "record", "epochs": "epoch"}

@@ -128,7 +128,7 @@ _MASTER = VerbGroup(
         Verb("restart", "replace it by one of this environment; running trials go on",
              cli.master_verbs.control),
         Verb("stop", "end it; running trials go on", cli.master_verbs.control,
-             (flag("--everything", help="kill what runs, too"),)),
+             (flag("--everything", help="also kill agents and all that they run"),)),
         Verb("status", "print whether it runs (exit status 0 or 3)",
              cli.master_verbs.control, (flag("--json", help="for programs"),)),
         Verb("logs", "print its log", cli.master_verbs.logs,

@@ -65,7 +65,7 @@ class AgentSupervisor:
                 self._service.engine_problem = self._engine.problem
                 self._check_agents()
             except Exception:  # a full disk, for example; it is tried again
-                logger.exception("looking after the agents failed")
+                logger.exception("a check of the agents failed; the next follows")
             await asyncio.sleep(CHECK_S)
 
     def connected(self) -> list[str]:
@@ -78,7 +78,7 @@ class AgentSupervisor:
         links, nodes = self._service.links, self._service.nodes
         links.tick()
         for agent_id in links.drop_silent():
-            logger.warning("agent %s has said nothing for %g s: its line is closed",
+            logger.warning("agent %s has sent nothing for %g s: its connection is closed",
                            agent_id, SILENT_S)  # fmt: skip
         for agent_id, agent in list(self._service.machine.state.agents.items()):
             silent_s = links.silent_s(agent_id)
@@ -98,7 +98,9 @@ class AgentSupervisor:
                 ended_s = self._ended_s.setdefault(agent_id, silent_s)
                 since_s = silent_s if agent.is_remote else silent_s - ended_s
                 if since_s >= self._lost_s or is_over:
-                    logger.error("agent %s is gone: what ran there is lost", agent_id)
+                    logger.error(
+                        "agent %s was lost, and with it the ranks that ran there", agent_id
+                    )
                     # If it was never heard, it may have ended while there was no master.
                     loss = Loss.SILENCE if links.was_heard(agent_id) else Loss.MASTER
                     self._service.take(AgentLost(agent_id=agent_id, loss=loss))

@@ -150,7 +150,8 @@ def _judge(answer: tuple[int, str | None], shown_as: str) -> FailedAttempt | Non
         return None
     problem = f"{shown_as} answered {status}"
     if 300 <= status < 400:
-        return FailedAttempt(problem=f"{problem}, a redirect; give its target", is_final=True)
+        problem += ", a redirect; give the address to which it leads"
+        return FailedAttempt(problem=problem, is_final=True)
     asked_s = float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
     return FailedAttempt(problem=problem, is_final=not is_passing(status), asked_s=asked_s)
 
@@ -177,7 +178,7 @@ async def _run(command: Sequence[str], news: AlertNews) -> FailedAttempt | None:
             variables=variables_of(news),
         )
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its words are not valid"
+        reason = getattr(error, "strerror", None) or "a word of it cannot be passed to a program"
         return FailedAttempt(problem=f"the command cannot be started: {reason}", is_final=True)
     return (
         None if status == 0 else FailedAttempt(problem=f"the command ended with status {status}")

@@ -44,7 +44,9 @@ class BoundedBody:
             async with asyncio.timeout(BODY_S):
                 message = await self._receive()
         except TimeoutError:
-            raise HTTPException(408, f"the body did not go on for {BODY_S:g} s") from None
+            raise HTTPException(
+                408, f"the rest of the request's body has not come for {BODY_S:g} s; send it again"
+            ) from None
         self._num_bytes += len(message.get("body", b""))
         if self._num_bytes > MOST_BODY_BYTES:
             raise HTTPException(413, _TOO_LARGE, headers={"connection": "close"})

@@ -46,7 +46,7 @@ class _StrictRequest(Request):
         try:
             return from_json(body)
         except ValueError as error:
-            raise HTTPException(400, f"the body is no JSON: {error}") from None
+            raise HTTPException(400, f"the request's body is not JSON: {error}") from None
 
 
 class _StrictRoute(APIRoute):

@@ -185,7 +185,7 @@ def _add_series(routes: APIRouter, service: Service) -> None:
         trial = service.machine.state.trial(trial_id)
         if query.of == "system" and query.axis != "time":
             raise ConfigError(
-                Problem("axis", "got batches; samples of the system are taken by time")
+                Problem("axis", "got batches, expected time: the system is sampled by time")
             )
         return await asyncio.to_thread(_read_series, service, trial, query)
 
@@ -204,7 +204,7 @@ def _add_series(routes: APIRouter, service: Service) -> None:
             raise NotFound(f"there is no agent {agent_id}; those are: {present}")
         if query.of != "system" or query.axis != "time":
             raise ConfigError(
-                Problem("of", f"got {query.of} by {query.axis}; an agent has system by time")
+                Problem("of", f"got {query.of} by {query.axis}, expected system by time")
             )
         request_samples(agent_id)
         return await asyncio.to_thread(_read_series, service, agent_id, query)

@@ -428,7 +428,11 @@ class Service:
                 return self._store_reports(agent_id, reports, is_careful=False)
             if is_system_error(error):
                 raise
-            logger.warning("a batch of agent %s is taken in part by part: %r", agent_id, error)
+            logger.warning(
+                "reports of agent %s are stored one by one, because all together failed: %r",
+                agent_id,
+                error,
+            )
         return self._store_reports(agent_id, reports, is_careful=True)
 
     def _store_reports(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
@@ -495,5 +499,5 @@ class Service:
             with self.store.transaction():
                 self.store.history.add_snapshot(self.machine.state.seq, self.machine.dump())
         except Exception:  # the events are stored
-            logger.exception("the state could not be written down")
+            logger.exception("the master's state could not be stored; it is tried again")
         self.store.close()

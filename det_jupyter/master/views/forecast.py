@@ -132,10 +132,10 @@ class PaceFinder:
             return f"no trial of {self._entrypoint} has trained here yet; give --seconds-per-batch"
         if self._unit in ("epochs", "records"):
             return (
-                f"nothing says how many batches the {self._unit} are; give records_per_epoch "
+                f"the number of batches in the {self._unit} is not known; give records_per_epoch "
                 "and a constant hyperparameters.global_batch_size"
             )
-        return f"nothing says how many batches one {self._unit} is"
+        return f"the number of batches in the {self._unit} is not known"
 
 
 def _batches_per_unit(config: ExperimentConfig, unit: str) -> float | None:

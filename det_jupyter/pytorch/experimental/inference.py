@@ -117,7 +117,10 @@ def torch_batch_process(
         if batch_size is None:
             batch_size = 1
             if context.distributed.is_chief:
-                warn_user("torch_batch_process: batch_size is 1; give a larger one")
+                warn_user(
+                    "torch_batch_process: batch_size is not given, so it is 1, which is slow; "
+                    "give a larger one"
+                )
         batches = Batches.of(dataset, batch_size, max_batches, arguments)
         start = InferenceStart.of(context, latest_checkpoint, batches)
         workspace = stack.enter_context(

@@ -120,7 +120,10 @@ class LiveOrders:
         if period is None:
             return ""
         if period.unit == "epochs" and period.amount and not self._schedule.has_epochs:
-            return "min_validation_period: in epochs, but the training data has no length"
+            return (
+                "min_validation_period: got epochs, but the training data has no length; "
+                "give it in batches"
+            )
         if period.unit == "records" and not self.context.has_batch_size:
             return "min_validation_period: in records, but the trial has no global_batch_size"
         return ""

@@ -61,8 +61,7 @@ class Loop:
 
     Args:
         is_leave_requested: Returns whether this rank requests to leave: after an interrupt from
-        the
-            keyboard, or at the end of a rehearsal. Called at exchanges.
+            the keyboard, or at the end of a rehearsal. Called at exchanges.
         on_first_step: Called after the first optimizer step of this run.
     """
 

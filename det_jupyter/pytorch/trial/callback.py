@@ -155,7 +155,7 @@ class EarlyStopping(PyTorchCallback):
         if self._metric not in metrics:
             raise TrialMistake(
                 "build_callbacks",
-                f"build_callbacks: EarlyStopping waits for {self._metric!r}; "
+                f"build_callbacks: EarlyStopping: got the metric {self._metric!r}; "
                 f"the validation has {', '.join(metrics) or 'no metrics'}",
             )
         value = self._sign * float(metrics[self._metric])

@@ -164,4 +164,4 @@ def _why_unknown(wait: WaitingRequest) -> str:
         return f"how long trial {trial} will run is not known yet"
     if unknown:
         return f"how long {count(len(unknown), 'trial')} in its way will run is not known yet"
-    return "it depends on what those in its way do"
+    return "it depends on what the trials in its way do"

@@ -22,7 +22,7 @@ class WaitingNews:
         return wait if self._printed not in ("", before) else None
 
     def line(self, state: ViewState) -> str:
-        """Return a new reason as a line; empty if there is none."""
+        """Return a line with the reason that a trial waits, if that is new; else ""."""
         wait = self.wait(state)
         if wait is None:
             return ""

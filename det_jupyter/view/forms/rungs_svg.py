@@ -5,17 +5,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from det_jupyter.contract.values.text import count, printable
-from det_jupyter.view.forms.svg import COLORS, as_image, label, labels
+from det_jupyter.view.forms.svg import (
+    COLORS,
+    as_image,
+    first_fitting,
+    label,
+    labels,
+    room_for_ticks,
+)
 from det_jupyter.view.making.axes import place_on
 from det_jupyter.view.making.rungs import across, trial_dots
 from det_jupyter.view.model.search_state import RungState, SearchState, TrialRow
 from det_jupyter.view.model.status_looks import MARKS, Mark, Tone
 
 _WIDTH, _HEIGHT = 640, 220
-_LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18
+_LEFT, _TOP, _BOTTOM, _STRIP = 44, 36, 8, 18  # the left edge moves where labels need more room
+_GAP = 4  # between the headings of two columns
 _COLORS: dict[Tone, str] = {
     "brand": COLORS[0],
     "good": COLORS[2],
@@ -52,14 +61,19 @@ class _Frame:
     search: SearchState
     has_strip: bool  # at the bottom, for trials without a metric
 
+    @property
+    def edge(self) -> float:
+        """The left edge of the first column, after the longest label of the axis."""
+        return max(_LEFT, room_for_ticks(self.search["rung_axis"]))
+
     def left(self, rung: RungState) -> float:
         """The left edge of a column."""
-        return _LEFT + (_WIDTH - _LEFT) * rung["left"]
+        return self.edge + (_WIDTH - self.edge) * rung["left"]
 
     @property
     def width(self) -> float:
         """The width of a column."""
-        return (_WIDTH - _LEFT) * self.search["rung_width"]
+        return (_WIDTH - self.edge) * self.search["rung_width"]
 
     def x(self, row: TrialRow, rung: int) -> float:
         column = self.search["brackets"][row["bracket"] or 0]["rungs"][rung]
@@ -73,15 +87,13 @@ class _Frame:
 
     def axes(self) -> str:
         parts = [
-            label(_LEFT - 5, self.y(value) + 3, "end", text)
+            label(self.edge - 5, self.y(value) + 3, "end", text)
             for value, text in labels(self.search["rung_axis"])
         ]
         if self.has_strip:
-            parts.append(label(_LEFT - 5, self.y(None) + 3, "end", "none"))
-        for rung in (rung for bracket in self.search["brackets"] for rung in bracket["rungs"]):
+            parts.append(label(self.edge - 5, self.y(None) + 3, "end", "none"))
+        for rung, name, facts in self.headings():
             x = self.left(rung)
-            name = rung["label"] if self.width > 60 else rung["short_label"]
-            facts = f"{rung['num_results']} → {rung['num_promoted']}"
             middle = x + self.width / 2
             parts.append(
                 f'<path d="M{x:.1f} {_TOP - 6}V{_HEIGHT - 4}" stroke="currentColor" '
@@ -90,6 +102,17 @@ class _Frame:
                 + label(middle, 22, "middle", facts)
             )
         return "".join(parts)
+
+    def headings(self) -> Iterable[tuple[RungState, str, str]]:
+        """Each rung with its name, and the numbers of its trials; as short as columns need."""
+        rungs = [rung for bracket in self.search["brackets"] for rung in bracket["rungs"]]
+        names = [[rung["label"] for rung in rungs], [rung["short_label"] for rung in rungs]]
+        facts = [
+            [f"{rung['num_results']}{arrow}{rung['num_promoted']}" for rung in rungs]
+            for arrow in (" → ", "→")
+        ]
+        room = self.width - _GAP
+        return zip(rungs, first_fitting(names, room), first_fitting(facts, room), strict=True)
 
 
 def rung_sentences(search: SearchState) -> list[str]:

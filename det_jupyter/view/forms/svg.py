@@ -13,7 +13,7 @@ from html import escape
 from urllib.parse import quote
 
 from det_jupyter.contract.messages.curves import landmarks
-from det_jupyter.contract.values.text import printable
+from det_jupyter.contract.values.text import printable, shortened
 from det_jupyter.view.making.axes import number_axis, padded, place_on
 from det_jupyter.view.model.search_state import Axis
 from det_jupyter.view.model.trial_state import Chart, ChartSeries
@@ -29,6 +29,7 @@ _SAFE = (
     " =/,;'()*.-+"
 )
 _CHARACTER = 5.2  # width of a digit in the axis font
+_FEWEST = 3  # characters of a shortened label
 _DENSE = 40  # most dots of a curve: more would run into each other
 
 Point = tuple[float, float]
@@ -79,7 +80,7 @@ class _Frame:
     @property
     def left(self) -> float:
         """The left edge of the plot, after the longest label of the axis."""
-        return 9 + _CHARACTER * max(map(len, self.values["tick_labels"]))
+        return room_for_ticks(self.values)
 
     def x(self, step: float) -> float:
         return self.left + (_WIDTH - self.left - _RIGHT) * place_on(self.steps, step)
@@ -107,6 +108,22 @@ class _Frame:
 def labels(axis: Axis) -> Iterable[tuple[float, str]]:
     """Return the values that have a label beside the axis, with it."""
     return zip(axis["ticks"], axis["tick_labels"], strict=True)
+
+
+def room_for_ticks(axis: Axis) -> float:
+    """Return the width that the labels to the left of an axis need, with the space around them."""
+    return 9 + _CHARACTER * max(map(len, axis["tick_labels"]), default=0)
+
+
+def fitted(text: str, width: float) -> str:
+    """Return the text of a label, on one line, shortened to a width."""
+    return shortened(text, max(_FEWEST, int(width / _CHARACTER)))
+
+
+def first_fitting(choices: Sequence[Sequence[str]], width: float) -> Sequence[str]:
+    """Return the first of several rows of labels that all fit in a width; if none, empty ones."""
+    fitting = (row for row in choices if all(len(text) * _CHARACTER <= width for text in row))
+    return next(fitting, [""] * len(choices[0]))
 
 
 def label(x: float, y: float, anchor: str, text: str) -> str:

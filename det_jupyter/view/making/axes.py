@@ -135,12 +135,12 @@ def _powers(low: float, high: float) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     every = math.ceil((last - first + 1) / _MOST_POWERS) or 1
     powers = [float(f"1e{power}") for power in range(first, last + 1, every)]
-    return powers if len(powers) > 1 else [low, high]
+    return powers if len(powers) > 1 else sorted({low, high})
 
 
 def tick_text(value: float) -> str:
     """Return a number beside an axis: `0.25`, `5e-4`, `1e6`."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
-        return f"{value:.6g}"
-    mantissa, exponent = f"{value:e}".split("e")
-    return f"{float(mantissa):g}e{int(exponent)}"
+        return f"{value:.9g}"
+    mantissa, exponent = f"{value:.8e}".split("e")
+    return f"{float(mantissa):.9g}e{int(exponent)}"

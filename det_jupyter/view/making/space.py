@@ -35,9 +35,9 @@ def place_trials(
         values = [_value_at(sample, path) for sample in samples]
         if not (_is_varied(spec) or any(value != values[0] for value in values)):
             continue
-        axis = _axis(".".join(path), spec, [value for value in values if value is not _MISSING])
+        axis, places = _placed(".".join(path), spec, values)
         axes.append(axis)
-        columns.append(_places(axis, values))
+        columns.append(places)
     return axes, [list(row) for row in zip(*columns, strict=True)] or [[] for _ in samples]
 
 
@@ -75,16 +75,23 @@ def _is_varied(spec: Any) -> bool:
     return isinstance(spec, Mapping) and spec["type"] != "const"
 
 
-def _axis(name: str, spec: Any, values: Sequence[Any]) -> Axis:
+def _placed(name: str, spec: Any, values: Sequence[Any]) -> tuple[Axis, list[float | None]]:
+    """Return the axis of a hyperparameter, and each value's place on it; None for _MISSING."""
     kind = spec["type"] if _is_varied(spec) else None
     allowed = spec.get("vals", []) if kind == "categorical" else []
-    numbers = [float(value) for value in values if _is_number(value)]
-    if kind == "categorical" or len(numbers) < len(values):
-        return category_axis(name, list(dict.fromkeys(map(_label, [*allowed, *values]))))
+    present = [value for value in values if value is not _MISSING]
+    numbers = [float(value) for value in present if _is_number(value)]
+    if kind == "categorical" or len(numbers) < len(present):
+        texts = dict.fromkeys(map(_text, [*allowed, *present]))
+        indexes = {text: float(index) for index, text in enumerate(texts)}
+        axis = category_axis(name, [_label(text) for text in texts])
+        return axis, [None if v is _MISSING else indexes[_text(v)] for v in values]
     ends = [end for end in _ends(spec) if math.isfinite(end)] if kind else []
     low, high = min([*ends, *numbers], default=0.0), max([*ends, *numbers], default=1.0)
     is_whole = kind != "double" and all(value.is_integer() for value in [low, high, *numbers])
-    return number_axis(name, low, high, is_log=kind == "log", is_whole=is_whole)
+    axis = number_axis(name, low, high, is_log=kind == "log", is_whole=is_whole)
+    digits = 17 if is_whole else 6
+    return axis, [None if v is _MISSING else float(f"{v:.{digits}g}") for v in values]
 
 
 def _ends(spec: Mapping[str, Any]) -> list[float]:
@@ -97,18 +104,16 @@ def _ends(spec: Mapping[str, Any]) -> list[float]:
         return []
 
 
-def _places(axis: Axis, values: Sequence[Any]) -> list[float | None]:
-    if axis["scale"] == "category":
-        places = {label: float(place) for place, label in enumerate(axis["labels"])}
-        return [None if value is _MISSING else places[_label(value)] for value in values]
-    return [None if value is _MISSING else float(f"{value:.6g}") for value in values]
-
-
 def _is_number(value: Any) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) < _HUGE
 
 
-def _label(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= MAX_LABEL else text[: MAX_LABEL - 1] + "…"
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _label(text: str) -> str:
+    """Return a text without its middle if it is long: long ones often differ at their end."""
+    half = MAX_LABEL // 2
+    return text if len(text) <= MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"

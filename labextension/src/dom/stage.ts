@@ -129,9 +129,14 @@ export class Stage {
   private _theme: ITheme | undefined;
 }
 
-/** Draws horizontal lines with labels to their left, and labels below the picture, centred. */
+/**
+ * Draws horizontal lines with labels to their left, and labels below the picture, centred.
+ *
+ * @param left The left end of the lines.
+ */
 export function drawGrid(
   { context, theme, width, height }: IBrush,
+  left: number,
   ticks: readonly { y: number; label: string }[],
   below: readonly { x: number; label: string }[] = []
 ): void {
@@ -140,16 +145,30 @@ export function drawGrid(
   context.lineWidth = 1;
   context.textAlign = 'right';
   for (const { y, label } of ticks) {
-    context.fillText(label, 40, y);
+    context.fillText(label, left - 6, y);
     context.beginPath();
-    context.moveTo(46, y);
+    context.moveTo(left, y);
     context.lineTo(width, y);
     context.stroke();
   }
   context.textAlign = 'center';
+  const gaps = below.slice(1).map(({ x }, i) => x - (below[i]?.x ?? 0));
+  const room = Math.min(width - left, ...gaps) - 6;
   for (const { x, label } of below) {
-    context.fillText(label, Math.min(x, width - 16), height - 9);
+    const shown = fitted(context, label, room);
+    const half = context.measureText(shown).width / 2;
+    context.fillText(shown, Math.max(half, Math.min(x, width - half)), height - 9);
   }
+}
+
+/** The first of several rows of texts that all fit in a width; if none, empty texts. */
+export function firstFitting(
+  context: CanvasRenderingContext2D,
+  choices: readonly (readonly string[])[],
+  width: number
+): readonly string[] {
+  const fits = (text: string): boolean => context.measureText(text).width <= width;
+  return choices.find(row => row.every(fits)) ?? (choices[0] ?? []).map(() => '');
 }
 
 /** Text shortened to a width, with an ellipsis. */

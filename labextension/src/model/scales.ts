@@ -8,6 +8,16 @@ export interface ITick {
   label: string;
 }
 
+/** The least room left of an axis, for its labels. */
+const MIN_ROOM = 46;
+/** The width of a digit in a tick label, in pixels. */
+const DIGIT = 7;
+
+/** The width in pixels that the labels to the left of an axis need, with the space around them. */
+export function roomForTicks({ tick_labels }: IAxis): number {
+  return Math.max(MIN_ROOM, 9 + DIGIT * Math.max(0, ...tick_labels.map(label => label.length)));
+}
+
 export function ticksOf(axis: IAxis): ITick[] {
   return axis.ticks.map((value, i) => ({
     place: placeOn(axis, value),

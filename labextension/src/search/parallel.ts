@@ -1,6 +1,6 @@
 /** Parallel coordinates: an axis for each hyperparameter and for the metric; pure. */
 import type { IAxis, ITrialRow, ISearchState } from '../model/state.js';
-import { placeOn, valueAt } from '../model/scales.js';
+import { placeOn, roomForTicks, valueAt } from '../model/scales.js';
 
 export interface IParallelAxis {
   axis: IAxis;
@@ -20,7 +20,7 @@ export interface IParallelLayout {
   bottom: number;
 }
 
-const SIDE = 40;
+const LEFT = 40;
 const TOP = 28;
 const BOTTOM = 12;
 
@@ -29,10 +29,11 @@ export function layoutParallel(
   width: number,
   height: number
 ): IParallelLayout {
-  const stride = (width - 2 * SIDE) / Math.max(1, search.axes.length);
+  const right = roomForTicks(search.best_axis);
+  const stride = (width - LEFT - right) / Math.max(1, search.axes.length);
   const axes = [...search.axes, search.best_axis].map((axis, i) => ({
     axis,
-    x: SIDE + i * stride
+    x: LEFT + i * stride
   }));
   const frame = { top: TOP, bottom: height - BOTTOM };
   const lines = search.rows.map(row => {

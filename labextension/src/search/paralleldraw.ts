@@ -2,7 +2,6 @@
 import { toY, type ILine, type IParallelAxis, type IParallelLayout } from './parallel.js';
 import { placeOn, ticksOf } from '../model/scales.js';
 import { fitted, type IBrush } from '../dom/stage.js';
-import type { ITheme } from '../dom/theme.js';
 
 /** Draw a trial's line, with a gap where it has no value. */
 export function drawLine(
@@ -22,20 +21,26 @@ export function drawLine(
   context.stroke();
 }
 
-/** Draw a tick label with a background, to be legible over lines. */
-function drawTick(
-  context: CanvasRenderingContext2D,
-  theme: ITheme,
-  x: number,
-  y: number,
-  label: string
-): void {
+/** Draw tick labels with a background, to be legible over lines. */
+function drawTicks({ context, theme }: IBrush, layout: IParallelLayout, place: number): void {
+  const { axis, x } = layout.axes[place] as IParallelAxis;
+  const isLast = place === layout.axes.length - 1;
+  context.textAlign = 'left';
   context.lineWidth = 4;
   context.lineJoin = 'round';
   context.strokeStyle = theme.ground;
-  context.strokeText(label, x + 5, y);
   context.fillStyle = theme.strong;
-  context.fillText(label, x + 5, y);
+  for (const tick of ticksOf(axis)) {
+    const y = toY(tick.place, layout);
+    const label = isLast ? tick.label : fitted(context, tick.label, strideOf(layout) - 10);
+    context.strokeText(label, x + 5, y);
+    context.fillText(label, x + 5, y);
+  }
+}
+
+/** The distance of neighbouring axes. */
+function strideOf({ axes }: IParallelLayout): number {
+  return (axes[1]?.x ?? Infinity) - (axes[0]?.x ?? 0);
 }
 
 /** Draw an axis with its name, ticks and filtered range. */
@@ -54,10 +59,7 @@ export function drawAxis(
   context.lineTo(x + 0.5, layout.bottom);
   context.stroke();
   drawName(brush, layout, place);
-  context.textAlign = 'left';
-  for (const tick of ticksOf(axis)) {
-    drawTick(context, theme, x, toY(tick.place, layout), tick.label);
-  }
+  drawTicks(brush, layout, place);
   if (range !== undefined) {
     const [a, b] = range.map(value => toY(placeOn(axis, value), layout)) as [number, number];
     context.strokeStyle = theme.brand;
@@ -74,7 +76,7 @@ export function drawAxis(
 /** Draw an axis's name: the first and last aligned to the edges, others centred. */
 function drawName({ context, theme, width }: IBrush, layout: IParallelLayout, place: number): void {
   const { axis, x } = layout.axes[place] as IParallelAxis;
-  const room = (layout.axes[1]?.x ?? width) - (layout.axes[0]?.x ?? 0) - 8;
+  const room = Math.min(strideOf(layout), width) - 8;
   const isFirst = place === 0;
   const isLast = place === layout.axes.length - 1;
   context.textAlign = isFirst ? 'left' : isLast ? 'right' : 'center';

@@ -91,7 +91,11 @@ export class ParallelPicture {
       h('span.det-legend-item', {}, `${trans.__('worst')} ${worst}`),
       h('i.det-ramp', { 'aria-hidden': 'true' }),
       h('span.det-legend-item', {}, `${trans.__('best')} ${best}`),
-      h('span.det-quiet', {}, trans.__('colour: rank by %1 · drag along an axis to filter', metric))
+      h(
+        'span.det-quiet',
+        {},
+        trans.__('colour: order by %1 · drag along an axis to filter', metric)
+      )
     ];
   }
 

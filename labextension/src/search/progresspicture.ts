@@ -4,7 +4,7 @@ import { formatDuration, formatNumber, spanText } from '../model/format.js';
 import type { IImprovement, ISearchState } from '../model/state.js';
 import { drawGrid, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
-import { placeOn, ticksOf, upward } from '../model/scales.js';
+import { placeOn, roomForTicks, ticksOf, upward } from '../model/scales.js';
 
 const HEIGHT = 250;
 
@@ -96,7 +96,7 @@ export class ProgressPicture {
     }
     const layout = layoutSteps(this._search, this._elapsedS, brush.width, brush.height);
     this._layout = layout;
-    drawGrid(brush, layout.yTicks, layout.xTicks);
+    drawGrid(brush, layout.left, layout.yTicks, layout.xTicks);
     if (layout.points.length === 0) {
       const text = this._trans.__('no %1 yet', this._search.metric);
       brush.context.fillText(text, brush.width / 2, brush.height / 2);
@@ -142,6 +142,7 @@ function drawSteps({ context, theme }: IBrush, { points, endX }: IStepsLayout): 
 }
 
 export interface IStepsLayout {
+  left: number;
   /** A corner for each improvement. */
   points: { x: number; y: number; improvement: IImprovement }[];
   endX: number;
@@ -149,7 +150,6 @@ export interface IStepsLayout {
   xTicks: { x: number; label: string }[];
 }
 
-const LEFT = 46;
 const RIGHT = 12;
 const TOP = 12;
 const BOTTOM = 24;
@@ -165,10 +165,12 @@ export function layoutSteps(
 ): IStepsLayout {
   const { improvements } = search;
   const end = Math.max(1, elapsedS, improvements.at(-1)?.after_s ?? 0);
-  const x = (seconds: number): number => LEFT + ((width - LEFT - RIGHT) * seconds) / end;
   const axis = upward(search.progress_axis);
+  const left = roomForTicks(axis);
+  const x = (seconds: number): number => left + ((width - left - RIGHT) * seconds) / end;
   const y = (place: number): number => TOP + (height - TOP - BOTTOM) * (1 - place);
   return {
+    left,
     points: improvements.map(one => ({
       x: x(one.after_s),
       y: y(placeOn(axis, one.value)),

@@ -9,7 +9,7 @@
  *         ×                              (no value: the strip at the bottom)
  */
 import type { ITrialRow, ISearchState, Mark } from '../model/state.js';
-import { placeOn, ticksOf } from '../model/scales.js';
+import { placeOn, roomForTicks, ticksOf } from '../model/scales.js';
 
 export interface IDot {
   row: ITrialRow;
@@ -29,6 +29,8 @@ export interface IColumn {
 }
 
 export interface IRungsLayout {
+  /** The left edge of the first column. */
+  left: number;
   /** The lower edge of the headings. */
   top: number;
   columns: IColumn[];
@@ -45,7 +47,6 @@ export interface IRungsSize {
   height: number;
 }
 
-const LEFT = 46;
 const TOP = 40;
 /** The height of the names of several brackets, above their rungs. */
 const BRACKET_NAME = 16;
@@ -69,10 +70,11 @@ export function across(trialId: number): number {
 }
 
 export function layoutRungs(search: ISearchState, { width, height }: IRungsSize): IRungsLayout {
-  const room = width - LEFT;
+  const start = roomForTicks(search.rung_axis);
+  const room = width - start;
   const brackets = search.brackets.map((one, bracket) =>
     one.rungs.map(({ left }, rung) => ({
-      ...{ bracket, rung, left: LEFT + room * left },
+      ...{ bracket, rung, left: start + room * left },
       width: room * search.rung_width
     }))
   );
@@ -85,6 +87,7 @@ export function layoutRungs(search: ISearchState, { width, height }: IRungsSize)
   const stripY = hasStrip ? height - STRIP / 2 - 2 : null;
   const crowd = Math.max(1, ...countBy(found.map(dot => `${dot.row.bracket}:${dot.rung}`)));
   return {
+    left: start,
     top,
     columns,
     markSize: Math.min(1, Math.max(0.6, Math.sqrt((columns[0]?.width ?? 0) / crowd))),

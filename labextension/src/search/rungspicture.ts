@@ -13,12 +13,10 @@ import {
   type IRungsLayout
 } from './rungs.js';
 import { axisText } from '../model/scales.js';
-import { drawGrid, fitted, Stage, type IBrush } from '../dom/stage.js';
+import { drawGrid, firstFitting, fitted, Stage, type IBrush } from '../dom/stage.js';
 import type { ITrans } from '../model/trans.js';
 
 const HEIGHT = 250;
-/** The column width in pixels below which rungs have short labels. */
-const WIDE = 120;
 /** The number of dots from which on links are drawn fainter. */
 const FULL = 200;
 
@@ -133,52 +131,60 @@ export class RungsPicture {
 
   private _drawFrame(brush: IBrush, layout: IRungsLayout, search: ISearchState): void {
     const { context, height } = brush;
-    drawGrid(brush, layout.ticks);
+    drawGrid(brush, layout.left, layout.ticks);
     if (layout.stripY !== null) {
       context.textAlign = 'right';
-      context.fillText(this._trans.__('none'), 40, layout.stripY);
+      context.fillText(this._trans.__('none'), layout.left - 6, layout.stripY);
     }
-    for (const column of layout.columns) {
-      this._drawHeading(brush, column, layout.top, search);
+    this._drawHeadings(brush, layout, search);
+    context.setLineDash([2, 3]);
+    for (const { left } of layout.columns) {
       context.beginPath();
-      context.setLineDash([2, 3]);
-      context.moveTo(column.left + 0.5, layout.top - 6);
-      context.lineTo(column.left + 0.5, height - 4);
+      context.moveTo(left + 0.5, layout.top - 6);
+      context.lineTo(left + 0.5, height - 4);
       context.stroke();
-      context.setLineDash([]);
     }
+    context.setLineDash([]);
   }
 
-  private _drawHeading(
+  /** Draw the names of brackets and rungs, and numbers of trials; as short as columns need. */
+  private _drawHeadings(
     { context, theme }: IBrush,
-    column: IColumn,
-    top: number,
+    { columns, top }: IRungsLayout,
     search: ISearchState
   ): void {
-    const bracket = search.brackets[column.bracket];
-    const rung = bracket?.rungs[column.rung];
-    if (bracket === undefined || rung === undefined) {
-      return;
-    }
-    if (search.brackets.length > 1 && column.rung === 0) {
-      const name = this._trans.__('bracket %1', column.bracket + 1);
-      context.textAlign = 'left';
-      context.fillStyle = theme.text;
-      context.fillText(fitted(context, name, column.width * bracket.rungs.length), column.left, 8);
-    }
-    const isWide = column.width >= WIDE;
-    const middle = column.left + column.width / 2;
-    const facts = isWide
-      ? this._trans.__('%1 reached · %2 promoted', rung.num_results, rung.num_promoted)
-      : `${rung.num_results} → ${rung.num_promoted}`;
+    const rungs = search.brackets.flatMap(bracket => bracket.rungs);
+    const room = (columns[0]?.width ?? 0) - 4;
+    const write = (choices: string[][], y: number): void => {
+      firstFitting(context, choices, room).forEach((text, i) => {
+        const { left, width } = columns[i] as IColumn;
+        context.fillText(text, left + width / 2, y);
+      });
+    };
+    const names = [rungs.map(rung => rung.label), rungs.map(rung => rung.short_label)];
+    const facts = [
+      rungs.map(({ num_results, num_promoted }) =>
+        this._trans.__('%1 reached · %2 promoted', num_results, num_promoted)
+      ),
+      ...[' → ', '→'].map(arrow =>
+        rungs.map(one => `${one.num_results}${arrow}${one.num_promoted}`)
+      )
+    ];
     context.textAlign = 'center';
     context.fillStyle = theme.strong;
     context.font = `600 ${theme.font}`;
-    const label = column.width >= 64 ? rung.label : rung.short_label;
-    context.fillText(fitted(context, label, column.width - 4), middle, top - 31);
+    write(names, top - 31);
     context.font = theme.font;
     context.fillStyle = theme.text;
-    context.fillText(fitted(context, facts, column.width - 4), middle, top - 16);
+    write(facts, top - 16);
+    context.textAlign = 'left';
+    for (const { bracket, rung, left, width } of columns) {
+      if (search.brackets.length > 1 && rung === 0) {
+        const length = width * (search.brackets[bracket]?.rungs.length ?? 1);
+        const name = this._trans.__('bracket %1', bracket + 1);
+        context.fillText(fitted(context, name, length), left, 8);
+      }
+    }
   }
 
   /** Draw links from rung to rung, stronger for the chosen and the pointed trial. */

@@ -1,6 +1,6 @@
 /** Lays out a scatter plot of a hyperparameter and a metric; pure. */
 import { logTicks } from '../charts/ticks.js';
-import { placeOn, ticksOf, upward } from '../model/scales.js';
+import { placeOn, roomForTicks, ticksOf, upward } from '../model/scales.js';
 import type { IAxis, ITrialRow, ISearchState } from '../model/state.js';
 
 export interface IScatterDot {
@@ -14,10 +14,10 @@ export interface IScatterLayout {
   dots: IScatterDot[];
   xTicks: { x: number; label: string }[];
   yTicks: { y: number; label: string }[];
+  left: number;
   bottom: number;
 }
 
-const LEFT = 46;
 const RIGHT = 16;
 const TOP = 12;
 const BOTTOM = 24;
@@ -61,9 +61,11 @@ export function layoutScatter(
   const length = bottom - TOP;
   const values = found.map(one => one.value);
   const yAxis = isLogY && values.length > 0 ? logarithmic(metric, values, length) : upward(metric);
-  const x = (place: number): number => LEFT + (width - LEFT - RIGHT) * place;
+  const left = roomForTicks(yAxis);
+  const x = (place: number): number => left + (width - left - RIGHT) * place;
   const y = (place: number): number => TOP + length * (1 - place);
   return {
+    left,
     bottom,
     dots: found.map(({ row, at, value }) => ({
       row,

@@ -138,9 +138,12 @@ export class ScatterPicture {
     const { width, height, context, theme } = brush;
     const isLogY = this._settings.value.log_y;
     this._layout = layoutScatter(search, { axis, metric, isLogY, width, height });
-    drawGrid(brush, this._layout.yTicks, this._layout.xTicks);
+    drawGrid(brush, this._layout.left, this._layout.yTicks, this._layout.xTicks);
     if (this._dots.length === 0) {
-      context.fillText(this._trans.__('no %1 yet', metric.name), width / 2, height / 2);
+      const text = isLogY
+        ? this._trans.__('no %1 above 0 yet', metric.name)
+        : this._trans.__('no %1 yet', metric.name);
+      context.fillText(text, width / 2, height / 2);
     }
     const { chosen, pointed } = this._focus;
     const alpha = Math.min(0.85, Math.max(0.35, FULL / this._dots.length));

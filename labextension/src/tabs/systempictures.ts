@@ -125,5 +125,5 @@ export function missingOf(page: ISeriesPage, trans: ITrans): IMissing[] {
 }
 
 function noRanks(trans: ITrans): string {
-  return trans.__('no sample has come; with profiling.enabled: false there is none');
+  return trans.__('no sample has come; profiling.enabled: false turns them off');
 }

@@ -73,7 +73,10 @@ def test_an_attempt_that_fails_is_made_again_later(bench: Bench, receiver: Recei
     ("answer", "problem"),
     [
         ((404, {}), "answered 404"),
-        ((302, {"location": "http://127.0.0.1:1/"}), "answered 302, a redirect; give its target"),
+        (
+            (302, {"location": "http://127.0.0.1:1/"}),
+            "answered 302, a redirect; give the address to which it leads",
+        ),
     ],
 )
 def test_a_refusal_is_final(
@@ -237,7 +240,7 @@ def test_a_command_gets_the_alert_on_stdin_and_in_variables(bench: Bench, tmp_pa
         ("sent", 1, ""),
         ("waiting", 1, "the command ended with status 1"),
         ("failed", 1, "the command cannot be started: No such file or directory"),
-        ("failed", 1, "the command cannot be started: its words are not valid"),
+        ("failed", 1, "the command cannot be started: a word of it cannot be passed to a program"),
     ]
 
 

@@ -153,7 +153,7 @@ def failing_server(status: int, fails: str = "/") -> Iterator[tuple[int, list[st
     [
         (401, "/", Unreachable, "refuses the credentials"),
         (403, "/", Unreachable, "refuses the credentials"),
-        (404, "/", Unreachable, "is no MLflow; look at its path"),
+        (404, "/", Unreachable, "does not answer as MLflow does; check the path of its address"),
         (503, "/", Unreachable, "has failed"),
         (500, "runs/search", TrackerRefused, "has failed"),
     ],
@@ -182,7 +182,7 @@ def test_a_server_that_fails_at_one_experiment_does_not_delay_the_others(
         (
             False,
             {""},
-            r"^team wants credentials, and gets none: .* trackers\.yaml, .*; name it there$",
+            r"^team asks for credentials, and none are sent: .* trackers\.yaml, .*; name it",
         ),
     ],
 )

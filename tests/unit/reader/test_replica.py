@@ -98,7 +98,7 @@ def test_an_experiment_that_was_deleted_is_gone(world: World) -> None:
 
 def test_what_was_read_in_between_is_in_the_next_news(world: World) -> None:
     replica = world.replica
-    with pytest.raises(MasterUnreachable, match="is being read"):
+    with pytest.raises(MasterUnreachable, match="still reads the master's state"):
         replica.experiment(1)
     replica.advance()
     with pytest.raises(NotFound, match="no experiment 1"):

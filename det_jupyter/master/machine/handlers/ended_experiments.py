@@ -47,7 +47,7 @@ def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
     name = f"experiment {experiment.id}"
     if not experiment.state.is_terminal:
         raise Conflict(
-            f"{name} is not in terminal state: it is {in_words(experiment.state)}; "
+            f"{name} has not ended: it is {in_words(experiment.state)}; "
             "cancel it, or wait until it has ended"
         )
     is_archived = isinstance(event, Archive)

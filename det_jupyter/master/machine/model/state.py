@@ -145,7 +145,7 @@ class Experiment(StoredExperiment, Configured):
 
     @property
     def bucket(self) -> str:
-        """Where its checkpoints are, if that is a bucket, to which agents upload; else ""."""
+        """The bucket of its checkpoints, to which agents upload; "" without one."""
         location = self.location
         return location if location is not None and is_in_bucket(location) else ""
 

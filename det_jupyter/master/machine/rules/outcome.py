@@ -168,7 +168,7 @@ def _first_failure(allocation: Allocation, exited: GangExited) -> tuple[FailureV
         if first.lost_pid is not None:
             view = _with_end_of_worker(view, first.lost_pid, exited)
         return view, first.final
-    return _failure_of_no_rank("the ranks ended without saying why", exited.at), False
+    return _failure_of_no_rank("the ranks ended, and none has reported an error", exited.at), False
 
 
 def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
@@ -185,7 +185,7 @@ def _failure_of_rank(rank: int, code: int, exited: GangExited) -> FailureView:
             "a library, called os._exit or became another program (exec)"
         )
     else:
-        error = f"rank {rank} ended with exit status {code}{where}; its output may tell why"
+        error = f"rank {rank} ended with exit status {code}{where}; its output may have the reason"
     if crash.error:
         error += f": {crash.error}"
     return FailureView(
@@ -280,7 +280,7 @@ def loss_text(exited: GangExited, agent: str) -> str:
         case Loss.FORK_SERVER:
             return f"the fork server of agent {agent} died"
         case Loss.SILENCE:
-            return f"agent {agent} was not heard any more"
+            return f"agent {agent} has not answered any more"
         case Loss.LEAVING:
             return f"agent {agent} was ended"
         case Loss.MASTER:

@@ -138,7 +138,7 @@ def find_move_problem(
     if entry.set_by and entry.priority != anchor.priority:
         return (
             f"experiment {experiment_id} would take priority {anchor.priority} of experiment "
-            f"{anchor_id}, and {entry.set_by} wants {entry.priority}; give one of the two"
+            f"{anchor_id}, and {entry.set_by} is {entry.priority}; give one of the two"
         )
     return None
 

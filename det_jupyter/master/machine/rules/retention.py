@@ -140,7 +140,10 @@ def _find_deletion_problem(state: MachineState, uuid: str) -> str:
     )
     if is_partial or _is_usable(state, uuid):
         return ""
-    return f"there is no checkpoint {uuid}, or it is deleted already"
+    return (
+        f"there is no checkpoint {uuid}, or it is deleted already; "
+        "`checkpoint list` shows those that are"
+    )
 
 
 def delete_unneeded(turn: Turn, experiment: Experiment) -> None:

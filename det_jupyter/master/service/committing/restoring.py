@@ -160,7 +160,7 @@ class _Replay:
                 self._handle(failed.seq, failed.at, failed.replacement)
                 break
             except Exception:  # a handler with a mistake may raise anything
-                logger.exception("experiment=%s cannot be told of it", failed.experiment_id)
+                logger.exception("experiment=%s: ContentSetAside failed", failed.experiment_id)
                 self._rebuild()
                 failed.experiment_id = None
         self._keep_numbers(failed.seq)

@@ -180,7 +180,7 @@ class Transaction:
         except Exception as failed:  # a handler with a mistake may raise anything
             if self._fails_transaction(failed):
                 raise
-            logger.exception("experiment=%d: cannot be told of it", experiment_id)
+            logger.exception("experiment=%d: ContentSetAside failed", experiment_id)
 
     @contextmanager
     def setting_aside(

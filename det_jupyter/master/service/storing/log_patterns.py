@@ -29,7 +29,7 @@ _BUDGET_S = 0.1  # seconds for all lines of a chunk
 _COMPILE_S = 0.3  # CPU seconds for each pattern
 _PROCESS_S = 30.0  # limit of the process, for a busy computer
 _SHOWN = 100  # characters of a pattern in a message
-_TOO_MUCH = f"simpler than this: it takes more than {_COMPILE_S} s to be made ready"
+_TOO_MUCH = f"a simpler one: compiling it takes more than {_COMPILE_S} s"
 _MEMORY_BYTES = 1 << 30
 _COMPILE = f"""
 import json, regex, resource, signal, sys
@@ -69,7 +69,7 @@ class Matcher:
         except TimeoutError:
             self._too_slow.add((experiment_id, pattern))
             logger.error(
-                "experiment=%d: the log policy %r is looked for no more: it took over %g s",
+                "experiment=%d: the log policy %r is no longer searched for: it took over %g s",
                 experiment_id,
                 pattern,
                 _BUDGET_S,

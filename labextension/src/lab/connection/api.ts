@@ -77,7 +77,7 @@ export class Api implements IApi {
     if (answer === undefined && response.status !== 204) {
       // Such as the login page of a proxy.
       const said = this._trans.__(
-        'The answer to %1 was no JSON: something between this page and the Jupyter server gave it.',
+        'The answer to %1 is not JSON: a proxy between this page and the Jupyter server may have sent it.',
         path
       );
       throw new RequestError(said, response.status, false);
@@ -95,13 +95,13 @@ export class Api implements IApi {
   private _wordsFor(status: number, answer: unknown): string {
     const trans = this._trans;
     if (status === 401 || status === 403) {
-      return trans.__('The Jupyter server does not let this page in: reload it, and log in.');
+      return trans.__('The Jupyter server refuses this page: reload it, and log in.');
     }
     if (status === 404) {
-      return trans.__('The Jupyter server does not know this request.');
+      return trans.__('The Jupyter server has no such request: restart it, then reload this page.');
     }
     if (status === 502 || status === 503 || status === 504) {
-      return trans.__('The Jupyter server is not there at the moment (HTTP %1).', status);
+      return trans.__('The Jupyter server is not available at the moment (HTTP %1).', status);
     }
     const message = wordOf(answer, 'message');
     return message === ''

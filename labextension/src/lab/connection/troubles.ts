@@ -22,7 +22,7 @@ export function infoTrouble(trans: ITrans, error: RequestError): ITrouble {
   const { status, isOurs, message } = error;
   if (status === 404) {
     const sentence = trans.__(
-      'The Jupyter server does not know det_jupyter. In the environment that it runs in, run the command below, then restart it.'
+      'The Jupyter server has no det_jupyter extension. In the environment that it runs in, run the command below, then restart it.'
     );
     return { state: 'no-extension', sentence, command: ENABLE };
   }
@@ -64,7 +64,7 @@ export function handshakeTrouble(
 
 function noReader(trans: ITrans): ITrouble {
   const sentence = trans.__(
-    'The Jupyter server does not let you see experiments: ask those who run it.'
+    'You have no access to experiments on this Jupyter server: ask its administrators.'
   );
   return { state: 'refused', sentence, command: '' };
 }
@@ -78,16 +78,16 @@ function wordsFor(trans: ITrans, code: number, reason: string, wasOpen: boolean)
   switch (code) {
     case READER_ENDED:
       return trans.__(
-        'The process that makes what this page shows has ended. Reconnecting. What is shown may be out of date.'
+        'The reader, which makes the content of this page, has ended. Reconnecting. The content may be out of date.'
       );
     case READER_FAILED:
       return trans.__(
-        'The process that makes what this page shows cannot be reached now. Retrying. %1',
+        'The reader, which makes the content of this page, cannot be reached now. Retrying. %1',
         reason || trans.__('The log of the Jupyter server says why.')
       );
     case LATE.code:
       return trans.__(
-        'The process that makes what this page shows does not answer. Retrying. The log of the Jupyter server may say why.'
+        'The reader, which makes the content of this page, does not answer. Retrying. The log of the Jupyter server may say why.'
       );
     default:
       return wasOpen

@@ -23,7 +23,9 @@ export function modelActions(
   const addAlias = async (number: number): Promise<void> => {
     const { button, value } = await InputDialog.getText({
       title: trans.__('Alias of version %1', number),
-      label: trans.__('Such as production; another version that has it loses it.'),
+      label: trans.__(
+        'Such as production. An alias names one version: it is taken from another that has it.'
+      ),
       okLabel: trans.__('Give'),
       cancelLabel: trans.__('Cancel')
     });
@@ -34,7 +36,7 @@ export function modelActions(
   const remove = async (number: number): Promise<void> => {
     const { button } = await showDialog({
       title: trans.__('Delete version %1?', number),
-      body: trans.__('Its checkpoint stays, and is not kept for it any more.'),
+      body: trans.__('Its checkpoint is not deleted, but from then on it can be.'),
       buttons: [
         Dialog.cancelButton({ label: trans.__('Cancel') }),
         Dialog.warnButton({ label: trans.__('Delete') })

@@ -166,7 +166,7 @@ export class Pages {
     return {
       type: 'object',
       properties: {
-        experiment_id: { ...INTEGER, description: trans.__('Asked for if it is not given') },
+        experiment_id: { ...INTEGER, description: trans.__('Asked for if omitted') },
         trial_id: { ...INTEGER, description: trans.__('The trial to show') },
         ...more
       }

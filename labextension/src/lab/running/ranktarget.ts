@@ -19,7 +19,7 @@ export function placeSchema(trans: ITrans) {
     rank: { type: 'integer', description: trans.__('One of its ranks') },
     where: {
       type: 'string',
-      description: trans.__('Without a number: what the context menu is for'),
+      description: trans.__('Where the trial is taken from if trial_id is omitted'),
       oneOf: [{ const: 'menu', title: trans.__('Context menu') }]
     }
   };

@@ -84,7 +84,7 @@ function addLabel(app: JupyterFrontEnd, det: IDetJupyter): void {
           labels: {
             type: 'array',
             items: { type: 'string' },
-            description: trans.__('New labels; asked if omitted.')
+            description: trans.__('New labels; asked for if omitted')
           }
         }
       }

@@ -155,7 +155,9 @@ export class ActiveRow implements IRowView<IExperimentRow> {
   private _show(button: HTMLElement, action: IAction | undefined, mayWrite: boolean): void {
     setHidden(button, action === undefined);
     if (action !== undefined) {
-      const why = mayWrite ? action.why : this._trans.__('You may only look.');
+      const why = mayWrite
+        ? action.why
+        : this._trans.__('You may look at experiments here, but not change them.');
       nameButton(button, action.label, why);
       setAttribute(button, 'aria-disabled', action.enabled && mayWrite ? null : 'true');
       if (button.dataset.verb !== action.verb) {

@@ -52,7 +52,7 @@ export class SelectedBar {
       trans.__('Compare'),
       lines.length < 2 ? trans.__('Select at least two') : ''
     );
-    const why = mayWrite ? '' : trans.__('You may only look.');
+    const why = mayWrite ? '' : trans.__('You may look at experiments here, but not change them.');
     const isOver = lines.some(({ status }) => ENDED.includes(status));
     const areArchived = lines.every(line => line.is_archived);
     offer(this._label, trans.__('Edit labels…'), why);

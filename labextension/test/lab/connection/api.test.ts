@@ -47,11 +47,11 @@ const sentences: [string, number, unknown, RegExp][] = [
   ],
   ['a refusal without problems', 409, { error: 'It is over.', problems: [] }, /^It is over\.$/],
   ['a login that has ended', 403, { message: 'Forbidden' }, /reload it, and log in/],
-  ['a proxy without a server', 503, '<html>', /not there at the moment \(HTTP 503\)/],
+  ['a proxy without a server', 503, '<html>', /not available at the moment \(HTTP 503\)/],
   ['an error of the server', 500, { message: 'Boom' }, /\(HTTP 500\): Boom/],
   ['an error without words', 500, 'oops', /\(HTTP 500\); its log says more/],
-  ['a page to log in', 200, '<html>', /no JSON/],
-  ['an old server', 404, '<html>', /does not know this request/]
+  ['a page to log in', 200, '<html>', /is not JSON/],
+  ['an old server', 404, '<html>', /has no such request/]
 ];
 
 it.each(sentences)('%s become sentences', async (_, status, body, words) => {

@@ -87,7 +87,7 @@ it('an authorizer that refuses is quoted, and so is one that lets nothing be see
   shared.retry();
   await settle();
   expect(shared.link.state).toBe('refused');
-  expect(shared.link.sentence).toMatch(/does not let you see experiments/);
+  expect(shared.link.sentence).toMatch(/no access to experiments/);
   expect(server.sockets).toEqual([]);
 });
 

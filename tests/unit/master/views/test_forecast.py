@@ -141,7 +141,7 @@ def test_an_earlier_experiment_says_how_fast_or_how_long_an_epoch_is() -> None:
 
 def test_what_cannot_be_told_is_said() -> None:
     config, plan = planned(max_length={"batches": 100})
-    assert PaceFinder(config, "epochs", 0.5).why_none.startswith("nothing says how many batches")
+    assert PaceFinder(config, "epochs", 0.5).why_none.startswith("the number of batches in")
     finder = PaceFinder(config, plan.unit, 0.5)
     nowhere = times(finder, plan, slots=0, places=0)
     assert (nowhere.pace, nowhere.no_pace) == (None, "no computer is connected now")
@@ -154,11 +154,11 @@ def test_what_cannot_be_told_is_said() -> None:
     [
         ("batches", None, "no trial of Cat has trained here yet; give --seconds-per-batch"),
         *(
-            (unit, 0.5, f"nothing says how many batches the {unit} are; give records_per_epoch "
-             "and a constant hyperparameters.global_batch_size")
+            (unit, 0.5, f"the number of batches in the {unit} is not known; give "
+             "records_per_epoch and a constant hyperparameters.global_batch_size")
             for unit in ("epochs", "records")
         ),
-        ("tokens", 0.5, "nothing says how many batches one tokens is"),
+        ("tokens", 0.5, "the number of batches in the tokens is not known"),
     ],
 )  # fmt: skip
 def test_what_is_missing_for_a_pace_is_said(

@@ -134,7 +134,7 @@ def test_workers_load_the_same_batches(tmp_path: Path) -> None:
 
 
 def test_a_batch_size_that_is_left_out_is_one_and_said(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="batch_size is 1; give a larger one"):
+    with pytest.warns(UserWarning, match="batch_size is not given, so it is 1"):
         outcome, _ = infer(tmp_path, batch_size=None)
     assert outcome.batches == 21
 

@@ -287,7 +287,9 @@ def test_early_stopping_goes_on_counting_after_a_pause() -> None:
 
 def test_early_stopping_names_the_metrics_that_there_are() -> None:
     early = EarlyStopping(ContextInfo(), "eror", patience=1)
-    with pytest.raises(ConfigError, match="EarlyStopping waits for 'eror'; the validation has er"):
+    with pytest.raises(
+        ConfigError, match="EarlyStopping: got the metric 'eror'; the validation has er"
+    ):
         early.on_validation_end({"error": 1.0})
 
 

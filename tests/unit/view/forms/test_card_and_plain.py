@@ -134,7 +134,7 @@ def test_card_needs_nothing_from_outside(state: ViewState) -> None:
     assert not {"href", "class", "id", "onclick"} & card.attributes
     assert all(source.startswith("data:image/svg+xml,") for source in card.sources)
     assert "://" not in html
-    assert "url(" not in html
+    assert "url(" not in html.replace("url(%23", "")  # parts of the same picture
 
 
 def test_running_experiment_says_when_this_was_true() -> None:

@@ -52,6 +52,46 @@ def test_axes_have_names_and_values() -> None:
     assert {"lr", "depth", "kind", "sgd", "adam", "1e-4", "0.1"} <= set(texts)
 
 
+def test_lines_leave_room_for_labels() -> None:
+    search = searched([1e-4, 1, 0])
+    picture = svg_parallel(search, ranked(search))
+    [lines] = re.findall(r'<g mask="url\(#free\)">(.*?)</g>', picture)
+    assert "<path" in lines
+    assert "<text" not in lines
+    [mask] = re.findall(r'<mask id="free">(.*?)</mask>', picture)
+    assert '<use href="#axes" stroke="#000"' in mask
+    assert picture.count('<g id="axes">') == 1
+
+
+def test_labels_of_many_axes_do_not_reach_the_next_axis() -> None:
+    kinds = category_axis("a long name", ["mistralai/M…nstruct-v0.1", "sgd"])
+    search: SearchState = {**searched([0] * 12), "axes": [kinds] * 12}
+    picture = svg_parallel(search, ranked(search))
+    for text in re.findall(r'text-anchor="(?:start|middle)"[^>]*>([^<]+)<', picture):
+        assert len(text) * 5.2 <= 580 / 12, text
+
+
+def test_labels_of_the_metric_have_room_at_the_right() -> None:
+    best = metric_axis("loss", [0.999998, 0.999999], Direction.MINIMIZE)
+    search: SearchState = {**searched([1e-4, 1, 0]), "best_axis": best}
+    picture = svg_parallel(search, ranked(search))
+    for text in best["tick_labels"]:
+        [x] = re.findall(
+            rf'<text x="([\d.]+)" y="[\d.]+" text-anchor="start"[^>]*>{text}<', picture
+        )
+        assert float(x) + 5 * len(text) < 640
+
+
+def test_lines_of_many_trials_are_fainter() -> None:
+    line: list[float | None] = [1e-4, 1, 0]
+    few, many = (searched(*[line] * count) for count in (10, 300))
+    opacities = [
+        [float(found) for found in re.findall(r'stroke-opacity="([\d.]+)"', picture)]
+        for picture in (svg_parallel(few, ranked(few)), svg_parallel(many, ranked(many)))
+    ]
+    assert max(opacities[1]) < max(opacities[0]) == 1
+
+
 def test_search_without_a_metric_or_an_axis_has_no_picture() -> None:
     search = halving(16, 0)
     assert svg_parallel(search, ranked(search)) == ""

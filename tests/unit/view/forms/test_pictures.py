@@ -129,7 +129,7 @@ def test_brackets_are_side_by_side_and_narrow_columns_have_short_names() -> None
     assert float(x) == pytest.approx(lefts[4] + 0.12 * 64.8, abs=0.11)
     assert y == "124.0"
     assert "1 epoch" in svg
-    brackets = [bracket(*[1.0] * 4), bracket(*[1.0] * 6)]
+    brackets = [bracket(*[1.0] * 4), bracket(*[1.0] * 12)]
     assert "1 epoch" not in rungs_of(reached(0, 1.0), brackets=brackets)
 
 
@@ -159,9 +159,9 @@ def test_axes_of_a_search_stand_apart_with_names_and_numbers() -> None:
         ("2.0", "12.0", "start", "n"), *(("34.0", y, "start", text) for y, text in numbers),
         ("320.0", "12.0", "middle", "n"), *(("324.0", y, "start", text) for y, text in numbers),
         ("638.0", "12.0", "end", "m"),
-        ("606.0", "204.6", "end", "1"), ("606.0", "162.8", "end", "1.5"),
-        ("606.0", "121.0", "end", "2"), ("606.0", "79.2", "end", "2.5"),
-        ("606.0", "37.4", "end", "3"),
+        ("614.0", "204.6", "start", "1"), ("614.0", "162.8", "start", "1.5"),
+        ("614.0", "121.0", "start", "2"), ("614.0", "79.2", "start", "2.5"),
+        ("614.0", "37.4", "start", "3"),
     ]  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def test_lines_of_better_trials_are_stronger() -> None:
         r'd="([^"]*)" fill="none" stroke-width=".8" .*?stroke-opacity="([\d.]+)"', svg
     )
     assert [(d.count("M"), opacity) for d, opacity in found] == [
-        (2, "0.3"), (2, "0.3"), (2, "0.35"), (2, "0.5"), (2, "1.0"),
+        (2, "0.3"), (2, "0.3"), (2, "0.35"), (2, "0.5"), (2, "1"),
     ]  # fmt: skip
 
 

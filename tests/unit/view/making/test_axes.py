@@ -62,6 +62,7 @@ def test_ticks_are_few_round_numbers(
         (2.0, 20.0, ["2", "20"]),
         (1.0, 10.0, ["1", "10"]),
         (3.0, 300.0, ["10", "100"]),
+        (0.5, 0.5, ["0.5"]),
         (0.0, 1.0, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),  # linear: 0 has no logarithm
     ],
 )
@@ -161,6 +162,18 @@ def test_any_numbers_are_on_their_axis(
     axis = number_axis("n", min(low, high), max(low, high), is_log=is_log, is_whole=is_whole)
     assert 0 <= place_on(axis, value) <= 1
     assert len(axis["ticks"]) == len(axis["tick_labels"]) <= 12
+
+
+@given(values=st.lists(finite, min_size=1, max_size=20), direction=st.sampled_from(Direction))
+def test_labels_of_different_ticks_differ(values: list[float], direction: Direction) -> None:
+    values = [float(f"{value:.6g}") for value in values]  # as in the state
+    labels = metric_axis("loss", values, direction)["tick_labels"]
+    assert len(set(labels)) == len(labels)
+
+
+def test_labels_of_near_ticks_differ() -> None:
+    labels = metric_axis("loss", [0.999998, 0.999999], MINIMIZE)["tick_labels"]
+    assert len(set(labels)) == len(labels) > 1
 
 
 @given(values=st.lists(finite, max_size=20), direction=st.sampled_from(Direction))

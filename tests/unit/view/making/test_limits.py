@@ -81,7 +81,6 @@ def axis_name(text: str) -> str:
 @pytest.mark.parametrize(
     ("shown", "most"),
     [
-        pytest.param(label, 24, id="a value beside an axis"),
         pytest.param(hyperparameters, 198, id="hyperparameters, with `x=`"),
         pytest.param(value_text, 60, id="a value in a comparison"),
         pytest.param(axis_name, 10, id="the name of an axis, of ten"),
@@ -91,6 +90,11 @@ def test_a_text_that_fits_is_whole(shown: Callable[[str], str], most: int) -> No
     text = "abcdefghijklmnopqrstuvwxyz" * 10
     assert shown(text[:most]) == text[:most]
     assert shown(text[: most + 1]) == text[: most - 1] + "…"
+
+
+def test_a_value_beside_an_axis_that_fits_is_whole() -> None:
+    assert label("abcdefghijklmnopqrstuvwx") == "abcdefghijklmnopqrstuvwx"
+    assert label("abcdefghijklmnopqrstuvwxy") == "abcdefghijk…nopqrstuvwxy"
 
 
 def test_the_name_of_a_curve_that_fits_is_whole() -> None:

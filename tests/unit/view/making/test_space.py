@@ -94,6 +94,18 @@ def test_whole_number_beyond_floats_is_a_label() -> None:
     assert (found["scale"], places) == ("category", [0, 1])
 
 
+def test_large_integers_are_exact() -> None:
+    found, places = axis({"type": "int", "minval": 0, "maxval": 2**31}, 1893475621)
+    assert value_text(found, places[0]) == "1893475621"
+
+
+def test_long_values_that_differ_at_their_end_are_two_categories() -> None:
+    names = [f"mistralai/Mistral-7B-Instruct-v0.{i}" for i in (1, 2)]
+    found, places = axis({"type": "categorical", "vals": names}, *names)
+    assert places == [0, 1]
+    assert found["labels"] == ["mistralai/M…nstruct-v0.1", "mistralai/M…nstruct-v0.2"]
+
+
 def test_values_are_written_as_their_axis_has_them() -> None:
     category, _ = axis({"type": "categorical", "vals": ["a", "b"]}, "a")
     whole, _ = axis({"type": "int", "minval": 0, "maxval": 9}, 1)

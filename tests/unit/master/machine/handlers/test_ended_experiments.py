@@ -212,7 +212,7 @@ def test_what_is_put_away_already_cannot_be_again(is_archived: bool, message: st
 
 
 def test_what_is_not_over_cannot_be_put_away() -> None:
-    with pytest.raises(Conflict, match="not in terminal state: it is active"):
+    with pytest.raises(Conflict, match="has not ended: it is active"):
         world_with().tell(Archive(experiment_id=1))
 
 

@@ -440,7 +440,9 @@ def test_loss_of_a_gang_names_the_agent_that_was_lost() -> None:
     order = Order(["b", "c"], is_paused=False)
     order.tell(AgentLost(agent_id="c", loss=Loss.SILENCE))
     order.tell(exited(codes={0: -9, 1: -9}, killed=True))
-    assert [lost.what for lost in order.world.trial().losses] == ["agent c was not heard any more"]
+    assert [lost.what for lost in order.world.trial().losses] == [
+        "agent c has not answered any more"
+    ]
 
 
 def test_rank_that_ends_in_time_counts_however_late_it_is_reported() -> None:

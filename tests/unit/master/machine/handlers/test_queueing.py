@@ -104,7 +104,7 @@ def test_a_priority_and_a_place_among_others_must_agree(world: World) -> None:
     with pytest.raises(ConfigError) as refusal:
         world.tell(changes((1, "priority", 5), (1, "behind", 2)))
     assert said(refusal.value.problems) == [
-        "1.behind: experiment 1 would take priority 10 of experiment 2, and 1.priority wants 5; "
+        "1.behind: experiment 1 would take priority 10 of experiment 2, and 1.priority is 5; "
         "give one of the two"
     ]
     world.tell(changes((1, "priority", 10), (1, "behind", 2)))

@@ -356,7 +356,7 @@ def test_a_trial_whose_runs_are_lost_again_and_again_before_they_train_has_faile
     assert world.experiment().message == (
         "trial 1: lost 5 times in a row before the first step: "
         f"run 1 at {at}: agent box died; run 2 at {at}: the fork server of agent box died; "
-        f"run 3 at {at}: agent box was not heard any more; "
+        f"run 3 at {at}: agent box has not answered any more; "
         f"run 4 at {at}: agent box or its fork server died; run 5 at {at}: agent box died; "
         "the machine may be out of memory; see agent.log"
     )

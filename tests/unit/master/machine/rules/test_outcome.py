@@ -158,7 +158,7 @@ def test_a_failure_that_will_come_again_is_final() -> None:
         (-9, "rank 1 was killed by SIGKILL (by hand, or out of memory)"),
         (-11, "rank 1 was killed by SIGSEGV"),
         (-77, "rank 1 was killed by signal 77"),
-        (3, "rank 1 ended with exit status 3; its output may tell why"),
+        (3, "rank 1 ended with exit status 3; its output may have the reason"),
     ],
 )
 def test_a_rank_that_died_without_a_word_is_told_by_its_exit_status(code: int, error: str) -> None:
@@ -177,7 +177,7 @@ def test_a_rank_that_died_without_a_word_is_told_by_its_exit_status(code: int, e
             "rank 0 ended with exit code 0 in batch 7, before the trial was over: its code, or a "
             "library, called os._exit or became another program (exec): a cause",
         ),
-        (3, "rank 0 ended with exit status 3 in batch 7; its output may tell why: a cause"),
+        (3, "rank 0 ended with exit status 3 in batch 7; its output may have the reason: a cause"),
     ],
 )
 def test_the_first_rank_that_ended_is_told_with_what_it_printed(code: int, error: str) -> None:
@@ -304,7 +304,7 @@ def test_a_gang_that_could_not_be_started_will_not_start_the_next_time_either() 
 def test_ranks_that_end_well_without_a_word_have_failed_too() -> None:
     view, is_final = find_failure(make_allocation(), exited({0: 0, 1: 0}))
     assert view == FailureView(
-        rank=None, exit_code=None, error="the ranks ended without saying why", at=9.0
+        rank=None, exit_code=None, error="the ranks ended, and none has reported an error", at=9.0
     )
     assert not is_final
 

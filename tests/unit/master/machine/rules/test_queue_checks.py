@@ -85,7 +85,7 @@ def test_a_pool_with_a_cluster_may_grow_by_nodes_of_the_size_of_those_that_are_t
         (
             PoolAndPriority("default", 9, "1.priority"),
             PoolAndPriority("default", 10),
-            "1.priority wants 9",
+            "1.priority is 9",
         ),
         (
             PoolAndPriority("default", 42),
