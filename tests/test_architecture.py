@@ -149,6 +149,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
             "", "checkpoints", "data", "metrics", "parallel", "steps", "trial",
         },
         "experimental": {"", "checkpoints", "data", "reducers", "trial"},
+        "deepspeed": {"", "checkpoints", "data", "metrics", "training", "trial"},
     },
 }  # fmt: skip
 

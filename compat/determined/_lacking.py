@@ -24,7 +24,7 @@ LACKING = {
     "determined.keras": "there is DeterminedCallback, for Keras 3 on torch",
     "determined.launch.tensorflow": "det_jupyter trains PyTorch models",
     "determined.lightning": "use DetCallback of det_jupyter.integrations.lightning",
-    "determined.pytorch.deepspeed": "use det_jupyter.integrations.deepspeed, or `sharding: fsdp`",
+    "determined.pytorch.deepspeed": "its trials divide the data among all ranks; use a script",
     "determined.pytorch.lightning": "use DetCallback of det_jupyter.integrations.lightning",
     "determined.tensorflow": "det_jupyter trains PyTorch models",
     "determined.experimental.client.get_project": "there are no projects",

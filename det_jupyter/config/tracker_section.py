@@ -22,6 +22,13 @@ MLFLOW_CREDENTIALS = (
     "MLFLOW_TRACKING_PASSWORD",
     "MLFLOW_TRACKING_TOKEN",
 )
+OF_USER = (  # variables by which libraries of trackers find credentials
+    *MLFLOW_CREDENTIALS,
+    "MLFLOW_TRACKING_AUTH",
+    "MLFLOW_TRACKING_AWS_SIGV4",
+    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
+    "NETRC",
+)
 EXPECTED_URI = "http(s)://HOST:PORT/PATH (without ?...) or sqlite:////PATH"
 _FILES_ONLY = "this version writes files, which `wandb sync` sends"
 

@@ -5,7 +5,7 @@
     keras          model.keras, by `keras.saving.load_model`
     transformers   what `save_pretrained` has written, by `from_pretrained` of the model's class
     accelerate     model.safetensors, model_1.safetensors: into models that are given
-    deepspeed      mp_rank_00_model_states.pt: into a model that is given
+    deepspeed      mp_rank_00_model_states.pt of each engine: into models that are given
 
 By default no pickle in these files is run: weights are read as safetensors, by `weights_only=True`
 or by Keras' safe mode. The class of a model may be in captured code, which is run
@@ -314,17 +314,19 @@ def _read_safetensors(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
 
 
 def _read_deepspeed(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
-    folder = saved.path / DEEPSPEED_TAG
-    file = folder / "mp_rank_00_model_states.pt"
-    if not file.exists() or (folder / "mp_rank_01_model_states.pt").exists():
-        raise saved._in_parts(_JOINS_ZERO)
-    yield saved._read(file)["module"]
+    engines = [each for each in saved.path.iterdir() if _ENGINE.fullmatch(each.name)]
+    for folder in sorted(engines, key=lambda each: (len(each.name), each.name)):
+        file = folder / "mp_rank_00_model_states.pt"
+        if not file.exists() or (folder / "mp_rank_01_model_states.pt").exists():
+            raise saved._in_parts(_JOINS_ZERO)
+        yield saved._read(file)["module"]
 
 
 def _read_lightning(saved: _Saved) -> Iterator[dict[str, torch.Tensor]]:
     yield saved._read(saved.path / LIGHTNING_FILE)["state_dict"]
 
 
+_ENGINE = re.compile(rf"{DEEPSPEED_TAG}|model\d+")  # of a script; of a DeepSpeedTrial
 _MODEL_FILE = re.compile(r"model(_\d+)?\.safetensors")
 _STATES = {
     "accelerate": _read_safetensors,

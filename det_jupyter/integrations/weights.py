@@ -1,4 +1,4 @@
-"""Writes the weights of a loaded model as safetensors."""
+"""Writes the weights of a loaded model as safetensors, or as `from_pretrained` reads it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from torch import nn
 from det_jupyter.errors import CheckpointError, DetError
 
 
-def write_weights(loaded: Any, folder: Path) -> list[Path]:
+def write_weights(loaded: Any, folder: Path, *, pretrained: bool = False) -> type | None:
     """Write `model.safetensors`; of several models `model_1.safetensors` and so on, too.
 
     Args:
         loaded: What `load_checkpoint` has returned: a model, or a trial with its models.
         folder: It must exist.
+        pretrained: Let a model with `save_pretrained` write its folder itself: configuration,
+            weights, and the tokenizer or processor that it was loaded with.
+
+    Returns:
+        The class whose `from_pretrained` reads the folder; None if it has weights alone.
 
     Raises:
         CheckpointError: It has no torch model.
@@ -32,7 +37,13 @@ def write_weights(loaded: Any, folder: Path) -> list[Path]:
         raise CheckpointError(
             f"{type(loaded).__name__} has no torch model, whose weights they are"
         )
+    if pretrained and len(models) == 1 and hasattr(models[0], "save_pretrained"):
+        models[0].save_pretrained(folder)
+        processing = getattr(models[0], "processing_class", None)
+        if processing is not None:
+            processing.save_pretrained(folder)
+        return type(models[0])
     files = [folder / f"model{f'_{i}' if i else ''}.safetensors" for i in range(len(models))]
     for model, file in zip(models, files, strict=True):
         save_model(model, str(file))  # tied weights once
-    return files
+    return None

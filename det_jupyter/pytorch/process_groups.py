@@ -31,7 +31,8 @@ def open_distributed(device: torch.device, caller: str) -> Iterator[core.Distrib
     Raises:
         ConfigError: This process is the only one of a trial that has several slots.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
+    is_lone = not dist.is_initialized() or dist.get_world_size() == 1
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and is_lone:
         info = core.get_cluster_info()
         if info is not None and len(info.slot_ids) > 1:
             raise ConfigError(

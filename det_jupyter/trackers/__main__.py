@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.client import Client
-from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS, Tracker, open_address
+from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS, OF_USER, Tracker, open_address
 from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.messages import TrackerOrder
 from det_jupyter.contract.values.reserved_hosts import is_reserved
@@ -25,13 +25,6 @@ from det_jupyter.trackers.service import MasterFeed, Sender, TrackerRefused, Unr
 
 logger = logging.getLogger("det_jupyter.trackers")
 
-OF_USER = (  # variables by which libraries find credentials
-    *MLFLOW_CREDENTIALS,
-    "MLFLOW_TRACKING_AUTH",
-    "MLFLOW_TRACKING_AWS_SIGV4",
-    "MLFLOW_TRACKING_CLIENT_CERT_PATH",
-    "NETRC",
-)
 _PERIOD_S = 2.0
 _IDLE_S = 30.0
 

@@ -90,7 +90,7 @@ class Runs:
         Raises:
             TrackerRefused: The experiment is deleted in MLflow.
         """
-        experiment_id = self._experiment()
+        experiment_id = self.experiment()
         found = self._client.search_runs(
             [experiment_id],
             filter_string=f"tags.`{_KEY}` = '{key}'",
@@ -109,10 +109,13 @@ class Runs:
         )
         return MlflowRun(id=made.info.run_id, artifacts=made.info.artifact_uri)
 
-    def _experiment(self) -> str:
+    def experiment(self) -> str:
         """Return the id of the experiment in MLflow; create it if it does not exist.
 
         The id is not cached: a server that begins with an empty database assigns other ids.
+
+        Raises:
+            TrackerRefused: The experiment is deleted in MLflow.
         """
         found = self._client.get_experiment_by_name(self._name)
         if found is None:

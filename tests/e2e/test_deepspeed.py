@@ -1,4 +1,4 @@
-"""An engine of DeepSpeed on the two ranks of a trial, which is paused, fails and goes on."""
+"""Engines of DeepSpeed on the two ranks of a trial, which is paused, fails and goes on."""
 
 from __future__ import annotations
 
@@ -99,3 +99,103 @@ def test_disturbed_training_goes_on_as_if_it_had_not_been_disturbed(
         assert len(refused) >= 2 * 2
     assert len(losses[0]) == 2 * 3 * 12
     assert losses[0] == losses[1]  # and what was trained twice has the same losses
+
+
+TRIAL = """
+import time
+import deepspeed
+import torch
+from torch.utils.data import TensorDataset
+from det_jupyter.pytorch import DataLoader, PyTorchCallback
+from det_jupyter.pytorch.deepspeed import DeepSpeedTrial, overwrite_deepspeed_config
+
+class Counting(PyTorchCallback):
+    saved = 0
+    def on_checkpoint_save_start(self, state):
+        self.saved += 1
+    def state_dict(self):
+        return {"saved": self.saved}
+    def load_state_dict(self, state):
+        self.saved = state["saved"]
+        print(f"a state of {self.saved} checkpoints;", flush=True)
+
+class Trial(DeepSpeedTrial):
+    def __init__(self, context):
+        self.context, hparams = context, context.get_hparams()
+        layers = torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
+        model = torch.nn.Sequential(*layers)
+        config = overwrite_deepspeed_config(
+            {"train_micro_batch_size_per_gpu": 4, "zero_allow_untested_optimizer": True},
+            {"gradient_accumulation_steps": 3, "zero_optimization": {"stage": hparams["stage"]}},
+        )
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+        self.engine = context.wrap_model_engine(engine)
+
+    def train_batch(self, dataloader_iter, epoch_idx, batch_idx):
+        x, y = self.context.to_device(next(dataloader_iter))
+        loss = (self.engine(x) - y).square().mean()
+        self.engine.backward(loss)
+        self.engine.step()
+        where = f"batch {batch_idx} of rank {self.context.distributed.rank}"
+        print(f"{where}: {loss.item()!r} of {x.sum().item()!r};", flush=True)
+        if self.context.get_hparam("disturbed"):
+            time.sleep(0.05)
+        return {"loss": loss}
+
+    def evaluate_batch(self, dataloader_iter, batch_idx):
+        x, y = self.context.to_device(next(dataloader_iter))
+        return {"error": (self.engine(x) - y).square().mean()}
+
+    def build_training_data_loader(self):
+        return self.loader(96, shuffle=True)
+
+    def build_validation_data_loader(self):
+        return self.loader(20, shuffle=False)
+
+    def loader(self, records, shuffle):
+        x = torch.randn(records, 8, generator=torch.Generator().manual_seed(records))
+        size = self.context.get_train_micro_batch_size_per_gpu()
+        return DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), size, shuffle=shuffle)
+
+    def build_callbacks(self):
+        return {"counting": Counting()}
+"""
+TRIAL_CONFIG = """
+entrypoint: python3 -m det_jupyter.launch.deepspeed --trial model_def:Trial
+resources: {slots_per_trial: 2}
+searcher: {name: single, metric: error, max_length: {epochs: 3}}
+min_validation_period: {epochs: 1}
+reproducibility: {experiment_seed: 7}
+max_restarts: 0
+"""
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_trial_of_an_engine_goes_on_after_a_pause_as_if_there_had_been_none(
+    client: Client, tmp_path: Path, stage: int
+) -> None:
+    (tmp_path / "model_def.py").write_text(TRIAL)
+    runs = []
+    for disturbed in (False, True):
+        changes = {"hyperparameters": {"disturbed": disturbed, "stage": stage}}
+        experiment = create(client, TRIAL_CONFIG, context=tmp_path, changes=changes)
+        if disturbed:
+            wait_for_line(experiment, "batch 5 of rank")
+            assert pause(experiment) is State.PAUSED
+            experiment.activate()
+        assert experiment.wait() == State.COMPLETED
+        trial = experiment.trials[0]
+        # An epoch: 96 records are 12 micro batches of both ranks, and so 4 batches.
+        assert trial.view.steps_completed == 12
+        curves = {each.key[1:]: (each.steps, each.values) for each in experiment.curves()}
+        assert curves["validation", "error"][0] == [4, 8, 12]
+        assert len(trial.logs(search="a state of")) == 2 * disturbed
+        runs.append(({line.text for line in trial.logs(search="of rank")}, curves))
+    assert len(runs[0][0]) == 2 * 3 * 12
+    assert runs[0] == runs[1]
+    if stage == 1:
+        torch = pytest.importorskip("torch")
+        layers = torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
+        loaded = experiment.best_checkpoint().load(model=torch.nn.Sequential(*layers))
+        assert not loaded.training

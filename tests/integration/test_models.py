@@ -13,10 +13,13 @@ import pytest
 
 from det_jupyter.client import Checkpoint, Client, Experiment
 from det_jupyter.client.answers.answering import answer
+from det_jupyter.client.handles import mlflow_push
 from det_jupyter.client.handles.models import FoundModels, Model, create_model_in, find_models
+from det_jupyter.config.tracker_section import OF_USER
 from det_jupyter.connection import Session
 from det_jupyter.contract.documents.patches import Document
 from det_jupyter.contract.host import paths
+from det_jupyter.contract.messages import ModelOrder
 from det_jupyter.contract.values.reader import SHELL
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, UsageError
 from det_jupyter.front.cli.shell_table import shell_parser
@@ -234,6 +237,93 @@ def test_a_version_is_pushed_into_a_new_folder(
     read = safetensors.load_file(weights / "model.safetensors")
     assert torch.equal(read["weight"], network.weight)
     assert not (weights / "checkpoint").exists()
+
+
+def test_a_version_is_pushed_as_hugging_face_has_it(
+    client: Client, det: Det, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+
+    class Words:
+        def save_pretrained(self, folder: Path) -> None:
+            (folder / "tokenizer.json").write_text("{}")
+
+    class Net(torch.nn.Linear):  # type: ignore[misc, name-defined]  # torch is imported late
+        processing_class = Words()
+
+        def save_pretrained(self, folder: Path) -> None:
+            (folder / "config.json").write_text("{}")
+
+    Net.__module__ = "transformers.models.net"
+    model = digits(client)
+    model.edit(add_labels=["vision"])
+    model.register_version("good")
+    monkeypatch.setattr(Checkpoint, "load", lambda self: Net(2, 1))
+    monkeypatch.chdir(tmp_path)
+    said = det("model", "push", "digits", "--to", "hf")
+    assert said == "Wrote version 1 of model digits to digits-1"
+    assert sorted(path.name for path in Path("digits-1").iterdir()) == [
+        "README.md", "config.json", "config.yaml", "model.json", "tokenizer.json",
+    ]  # fmt: skip
+    card = Path("digits-1/README.md").read_text()
+    front = (
+        "---\nlibrary_name: transformers\ntags: [det_jupyter, vision]\n---\n\n# digits, version 1"
+    )
+    assert card.startswith(front)
+    assert 'from transformers import Net\n\nNet.from_pretrained(".")' in card
+    monkeypatch.setattr(Checkpoint, "load", lambda self: torch.nn.Linear(2, 1))
+    det("model", "push", "digits", "--to", "hf", "-o", "plain")
+    assert sorted(path.name for path in Path("plain").iterdir()) == [
+        "README.md", "config.yaml", "model.json", "model.safetensors",
+    ]  # fmt: skip
+    card = Path("plain/README.md").read_text()
+    assert card.startswith("---\ntags: [det_jupyter, vision]\n---\n")
+    assert "`safetensors.torch.load_file` reads the weights." in card
+
+
+def test_nothing_is_sent_to_an_mlflow_that_is_not_named(
+    client: Client, det: Det, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits(client).register_version("good")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+    def push(*words: str) -> str:
+        with pytest.raises(DetError) as caught:
+            det("model", "push", "digits", *words)
+        return str(caught.value)
+
+    assert push("--to", "mlflow").startswith(
+        "det model push: tracking_uri: neither it nor MLFLOW_TRACKING_URI is set, expected http"
+    )
+    assert "got ********, expected http" in push("--to", "mlflow", "--tracking-uri", "ftp://a:b@c")
+    clear = push("--to", "mlflow", "--tracking-uri", "http://ann:x@mlflow.example.org")
+    assert "expected https://, or a tunnel" in clear
+    assert "ann" not in clear
+    monkeypatch.setattr(mlflow_push, "find_spec", lambda name: None)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org/")
+    assert "pip install 'det-jupyter[mlflow]'" in push("--to", "mlflow")
+    assert push("--to", "hf", "--tracking-uri", "x") == (
+        "det model push: --tracking-uri is for --to mlflow"
+    )
+    assert push("--to", "folder", "-o", "x") == "det model push: --output-dir is for --to hf"
+
+
+def test_credentials_go_only_to_the_mlflow_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OF_USER:
+        monkeypatch.setenv(name, "secret")
+    order = ModelOrder(
+        tracking_uri="https://mlflow.example.org", is_named=True, secrets=["secret"],
+        name="digits", folder="/x", has_checkpoint=True, facts={},
+    )  # fmt: skip
+    assert mlflow_push.environment(order) is os.environ
+    for other in (
+        order.model_copy(update={"is_named": False}),
+        order.model_copy(update={"tracking_uri": "http://mlflow.example.org"}),
+    ):
+        hidden = mlflow_push.environment(other)
+        assert (hidden["HOME"], hidden["NETRC"]) == (os.devnull, os.devnull)
+        assert not {*OF_USER} - {"NETRC"} & hidden.keys()
 
 
 def test_a_restart_finds_what_was_registered(client: Client, routes: Routes) -> None:

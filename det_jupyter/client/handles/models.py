@@ -9,7 +9,8 @@ from typing import Any
 from det_jupyter.client.calls import methods_explain_arguments
 from det_jupyter.client.client import Client
 from det_jupyter.client.handles.checkpoint import Checkpoint
-from det_jupyter.client.handles.pushing import push_version
+from det_jupyter.client.handles.mlflow_push import push_to_mlflow
+from det_jupyter.client.handles.pushing import Layout, push_version
 from det_jupyter.client.requests import make_request
 from det_jupyter.client.tables import plain_table
 from det_jupyter.contract.messages import (
@@ -104,25 +105,47 @@ class ModelVersion:
             remove_metadata=_words(remove_metadata),
         )
 
-    def push(self, folder: str | Path, *, safetensors: bool = False) -> Path:
-        """Write the version into a new folder that others can use without a master.
+    def push(
+        self,
+        to: str | Path,
+        *,
+        folder: str | Path | None = None,
+        tracking_uri: str | None = None,
+        safetensors: bool = False,
+    ) -> Path | str:
+        """Write the version for others, who need no master.
 
-        The folder has `model.json` (name, labels, metadata, origin), `config.yaml`, `code/`, and
-        the checkpoint in `checkpoint/`, which `det_jupyter.load_checkpoint` loads.
+        Each layout has `model.json` (name, labels, metadata, origin), `config.yaml`, and a
+        README.md that says how the model is loaded.
 
         Args:
-            folder: A folder that is empty or does not exist.
+            to: A folder that is empty or does not exist, for `code/` and `checkpoint/`, which
+                `det_jupyter.load_checkpoint` loads. "hf": a folder as huggingface.co has it: what
+                `save_pretrained` writes, or the weights alone if the model has no such method.
+                "mlflow": a version in MLflow's registry. `Path("hf")` is a folder of that name.
+            folder: The folder for "hf"; by default NAME-NUMBER here.
+            tracking_uri: The address of MLflow; by default the one in MLFLOW_TRACKING_URI, the
+                only one that gets credentials of the environment.
             safetensors: Write the weights alone, as `model.safetensors`, instead of the
                 checkpoint and the code.
 
+        Returns:
+            The folder; for MLflow the version's address, such as models:/digits/3.
+
         Raises:
             CheckpointError: The checkpoint is damaged, or cannot be loaded here.
+            ConfigError: There is no address of MLflow.
             Conflict: There are files in the folder.
-            DetError: safetensors is not installed, or the folder cannot be written.
+            DetError: safetensors or MLflow is not installed, the folder cannot be written, or
+                MLflow refuses it.
         """
-        return push_version(
-            self._client, self.model_name, self.view, Path(folder), safetensors=safetensors
-        )
+        view = self.view
+        layout: Layout = "safetensors" if safetensors else "plain"
+        if to == "mlflow":
+            return push_to_mlflow(self._client, self.model_name, view, tracking_uri, layout)
+        if to == "hf":
+            layout, to = "hf", folder or f"{self.model_name}-{self.number}"
+        return push_version(self._client, self.model_name, view, Path(to), layout)
 
     def delete(self) -> None:
         """Delete the version and its aliases; its checkpoint stays, and may be deleted then."""

@@ -224,6 +224,7 @@ from det_jupyter.contract.messages.resources import (
 )
 from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.trackers import (
+    ModelOrder,
     SendTo,
     TrackerOrder,
     TrackerProgress,

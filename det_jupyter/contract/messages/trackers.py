@@ -80,6 +80,18 @@ class TrackerOrder(Wire):
     is_named: bool = True  # whether the user has chosen the address; then any host is allowed
 
 
+class ModelOrder(Wire):
+    """What the process that registers a version in MLflow reads. It may have secrets."""
+
+    tracking_uri: str
+    is_named: bool  # whether the user has chosen the address beside the credentials
+    secrets: list[str]  # credentials of its environment, which no message may contain
+    name: str  # of the model in MLflow
+    folder: str  # what is stored
+    has_checkpoint: bool  # whether `load_checkpoint` reads the folder's `checkpoint`
+    facts: dict[str, Any]  # model.json
+
+
 class SendTo(Wire):
     """A request to send an experiment to trackers: again, or for the first time."""
 

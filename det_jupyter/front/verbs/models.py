@@ -17,7 +17,7 @@ from det_jupyter.client.handles.models import (
 from det_jupyter.contract.messages import ModelView, VersionView
 from det_jupyter.contract.values.text import count, date, number
 from det_jupyter.errors import ConfigError, UsageError
-from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.grammar import Call, usage_errors
 from det_jupyter.front.verbs.lifecycle import confirm
 from det_jupyter.front.verbs.listings import Cell, Listing, cell_text, render
 
@@ -254,8 +254,19 @@ def download(call: Call) -> str:
 
 
 def push(call: Call) -> str:
-    """Write a version into a folder that others can use."""
+    """Write a version for others: into a folder, or to MLflow."""
     given = call.options
+    of_layout = {"--output-dir": ("hf", given.output_dir),
+                 "--tracking-uri": ("mlflow", given.tracking_uri)}  # fmt: skip
+    for option, (layout, value) in of_layout.items():
+        if value is not None and given.to != layout:
+            raise UsageError(f"{given.words}: {option} is for --to {layout}")
     version = Model(call.client, given.model).version(given.version)
-    path = version.push(given.to, safetensors=given.safetensors)
-    return f"Wrote version {version.number} of model {given.model} to {path}"
+    with usage_errors(given):
+        place = version.push(
+            given.to,
+            folder=given.output_dir,
+            tracking_uri=given.tracking_uri,
+            safetensors=given.safetensors,
+        )
+    return f"Wrote version {version.number} of model {given.model} to {place}"

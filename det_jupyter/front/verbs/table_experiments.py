@@ -154,11 +154,14 @@ _LABEL = VerbGroup(
     ),
 )  # fmt: skip
 
+NO_RETENTION = {
+    "log-retention": "logs are kept with their experiment; `{det} e delete` deletes both"
+}
 _SET = VerbGroup(
     name="set",
     help="change its name, description, priority, weight, limit or pool",
     default="",
-    absent={"log-retention": "logs are kept with their experiment; `{det} e delete` deletes both"},
+    absent=NO_RETENTION,
     members=(
         Verb("", "change its name, description, priority, weight, limit or pool",
              verbs.changing.set_values,

@@ -33,7 +33,7 @@ from det_jupyter.front.verbs.arguments import (
     yaml_value,
 )
 from det_jupyter.front.verbs.grammar import Argument, Lazy, Verb, VerbGroup, argument, flag, one_of
-from det_jupyter.front.verbs.table_experiments import PLACES
+from det_jupyter.front.verbs.table_experiments import NO_RETENTION, PLACES
 
 verbs = Lazy("det_jupyter.front.verbs")
 OPERATIONS = ("priority", "weight", "resource-pool", "ahead-of", "behind-of")
@@ -170,7 +170,8 @@ JOB_GROUP = VerbGroup(
         Verb("move", "put an experiment ahead of another one, or behind it",
              verbs.queue_changes.move, (ID, _PLACE)),
         Verb("update", "change an experiment's place or share",
-             verbs.queue_changes.update, (ID, PRIORITY, WEIGHT, POOL, _MAYBE_PLACE)),
+             verbs.queue_changes.update, (ID, PRIORITY, WEIGHT, POOL, _MAYBE_PLACE),
+             aliases=("u",)),
         Verb("update-batch", "change several: 3.priority=10 5.weight=2",
              verbs.queue_changes.update_batch,
              (argument("operations", nargs="+", metavar="ID.OPERATION=VALUE",
@@ -182,6 +183,7 @@ POOL_GROUP = VerbGroup(
     help="how the agents are divided",
     aliases=("rp", "resource-pool"),
     default="list",
+    absent={"bindings": f"{PLACES}; every experiment may wait in every pool"},
     members=(
         Verb("list", "a row for each pool", verbs.cluster_verbs.list_pools, TABLE,
              aliases=("ls",)),
@@ -300,8 +302,16 @@ TRIAL_GROUP = VerbGroup(
         Verb("kill", "end it now; its experiment goes on", verbs.changing.kill, (TRIAL,)),
         Verb("profile", "record some of its batches with torch.profiler",
              verbs.changing.profile, (TRIAL, *_PROFILE)),
-        Verb("set", "change its learning rate, validation period or priority",
-             verbs.changing.change, (TRIAL, *_LIVE_CHANGES, PRIORITY)),
+        VerbGroup(
+            name="set",
+            help="change its learning rate, validation period or priority",
+            default="",
+            absent=NO_RETENTION,
+            members=(
+                Verb("", "change its learning rate, validation period or priority",
+                     verbs.changing.change, (TRIAL, *_LIVE_CHANGES, PRIORITY)),
+            ),
+        ),
     ),
 )  # fmt: skip
 CHECKPOINT_GROUP = VerbGroup(
@@ -389,10 +399,15 @@ MODEL_GROUP = VerbGroup(
         Verb("unarchive", "show a model in lists again", verbs.models.archive, (_MODEL,)),
         Verb("download", "copy the checkpoint of a version", verbs.models.download,
              (_MODEL, _VERSION, *COPIED)),
-        Verb("push", "write a version into a folder for others", verbs.models.push,
+        Verb("push", "write a version for others", verbs.models.push,
              (_MODEL, _VERSION,
-              argument("--to", required=True, type=folder, metavar="FOLDER",
-                       help="a folder that is empty or new"),
+              argument("--to", required=True, type=folder, metavar="hf|mlflow|FOLDER",
+                       help="a folder in Hugging Face's layout, MLflow's registry, or a folder "
+                            "with the checkpoint (./hf: one of that name)"),
+              argument("-o", "--output-dir", type=folder, metavar="FOLDER",
+                       help="with hf: the folder, empty or new (default: NAME-VERSION here)"),
+              argument("--tracking-uri", metavar="URI",
+                       help="with mlflow: its address (default: $MLFLOW_TRACKING_URI)"),
               flag("--safetensors", help="the weights alone"))),
         Verb("delete", "delete a model or a version; checkpoints stay",
              verbs.models.delete,
@@ -451,7 +466,8 @@ _NO_POLICIES = "there is one user, so configurations need no policies: a templat
 
 OF_DET = {
     **dict.fromkeys(
-        ("rbac", "role", "user-group", "ug", "sso", "oauth", "auth", "token", "remote"), _USER
+        ("rbac", "role", "user-group", "ug", "sso", "oauth", "auth", "token", "tkn", "remote"),
+        _USER,
     ),
     **dict.fromkeys(("config-policies", "cp"), _NO_POLICIES),
     "dev": (

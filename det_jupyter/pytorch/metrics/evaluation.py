@@ -201,7 +201,7 @@ def _evaluate_batches(
     outputs: list[dict[str, Any]] = []
     keeps_outputs = callbacks.overrides("on_validation_epoch_end")
     records_of = length_function(trial, "validation")
-    evaluate = _evaluation(trial)
+    evaluate = with_index(trial.evaluate_batch)
     for batch_idx, (host_batch, share) in enumerate(batches):
         records = records_of(host_batch, share, batch_idx) if records_of else share.records
         batch = context.to_device(host_batch) if context.moves_batches else host_batch
@@ -216,9 +216,8 @@ def _evaluate_batches(
     return MetricWindow.joined([*windows, series.take()]), outputs
 
 
-def _evaluation(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
-    """Return the trial's `evaluate_batch`; Determined's older form takes no index."""
-    evaluate: Callable[..., Any] = trial.evaluate_batch
+def with_index(evaluate: Callable[..., Any]) -> Callable[[Any, int], Any]:
+    """Return an `evaluate_batch` that takes an index; Determined's older form takes none."""
     try:
         inspect.signature(evaluate).bind(None, 0)
     except TypeError:

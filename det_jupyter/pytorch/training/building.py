@@ -50,16 +50,15 @@ def build_trial(
 
 
 def check_wrapped(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-    """Check that the trial has wrapped a model and an optimizer.
+    """Check that the trial has wrapped a model and an optimizer, or an engine.
 
     Raises:
-        ConfigError: The trial has wrapped no model, or no optimizer.
+        ConfigError: It has not.
     """
     name = type(trial).__name__
-    wrapped = {"wrap_model": context.models, "wrap_optimizer": context.optimizers}
     problems = [
         f"entrypoint: {name}.__init__ has to call context.{method}"
-        for method, items in wrapped.items()
+        for method, items in context.has_to_wrap().items()
         if not items
     ]
     if problems:

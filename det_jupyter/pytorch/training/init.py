@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -20,6 +20,8 @@ from det_jupyter.pytorch.process_groups import choose_device, open_distributed, 
 from det_jupyter.pytorch.rng import draw_seed, seed_everything
 from det_jupyter.pytorch.training.printing import PrintedRecords, SilentRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+
+Kind = TypeVar("Kind", bound=PyTorchTrialContext)
 
 
 @contextmanager
@@ -52,36 +54,53 @@ def init(
     Raises:
         ConfigError: The configuration has problems; the error has all of them.
     """
-    _check_arguments(
+    check_arguments(
         hparams=hparams,
         exp_conf=exp_conf,
         aggregation_frequency=aggregation_frequency,
         seed=seed,
     )
+    with init_context(
+        PyTorchTrialContext, hparams, exp_conf, distributed, seed, checkpoint_storage
+    ) as context:
+        if aggregation_frequency is not None:
+            context.position.aggregation_frequency = aggregation_frequency
+        if enable_tensorboard_logging:
+            context.set_enable_tensorboard_logging(True)
+        yield context
+
+
+@contextmanager
+def init_context(
+    kind: type[Kind],
+    hparams: Mapping[str, Any] | None,
+    exp_conf: Mapping[str, Any] | None,
+    distributed: core.DistributedContext | None,
+    seed: int | None,
+    checkpoint_storage: str | Path | None,
+) -> Iterator[Kind]:
+    """Yield a context of this kind; arguments as for `init`, which are checked. Collective."""
     with ExitStack() as stack:
-        context = _rank_context(hparams, distributed, stack)
+        context = _rank_context(kind, hparams, distributed, stack)
         if context is None:
             device = choose_device()
             distributed = distributed or stack.enter_context(
                 open_distributed(device, "pytorch.init")
             )
             context = _local_context(
-                hparams, exp_conf, distributed, device, seed, checkpoint_storage
+                kind, hparams, exp_conf, distributed, device, seed, checkpoint_storage
             )
-        if aggregation_frequency is not None:
-            context.position.aggregation_frequency = aggregation_frequency
-        if enable_tensorboard_logging:
-            context.set_enable_tensorboard_logging(True)
         seed_everything(context.get_trial_seed())
         with closing(context), naming_lost_peers(context.core), without_own_frames():
             yield context
 
 
 def _rank_context(
+    kind: type[Kind],
     hparams: Mapping[str, Any] | None,
     distributed: core.DistributedContext | None,
     stack: ExitStack,
-) -> PyTorchTrialContext | None:
+) -> Kind | None:
     """Return the context if this process belongs to an experiment, else None."""
     rank = core.current()
     if rank is None or rank.info is None:
@@ -93,21 +112,22 @@ def _rank_context(
     if rank.distributed.size > 1:  # a script has none yet: core's collectives need none
         assert rank.info is not None
         stack.enter_context(open_process_group(rank.info.device))
-    return context_of_rank(rank, hparams)
+    return context_of_rank(rank, hparams, kind)
 
 
 def context_of_rank(
-    rank: core.Context, hparams: Mapping[str, Any] | None = None
-) -> PyTorchTrialContext:
+    rank: core.Context, hparams: Mapping[str, Any] | None, kind: type[Kind]
+) -> Kind:
     """Return the context of a rank of an experiment.
 
     Args:
         rank: The rank's context of the Core API, whose `info` has the trial.
-        hparams: The hyperparameters; by default the trial's.
+        hparams: The hyperparameters; None: the trial's.
+        kind: The class of the context.
     """
     info = rank.info
     assert info is not None, "a rank of an experiment"
-    return PyTorchTrialContext(
+    return kind(
         core=rank,
         device=info.device,
         hparams=info.hparams if hparams is None else hparams,
@@ -120,13 +140,14 @@ def context_of_rank(
 
 
 def _local_context(
+    kind: type[Kind],
     hparams: Mapping[str, Any] | None,
     exp_conf: Mapping[str, Any] | None,
     distributed: core.DistributedContext,
     device: torch.device,
     seed: int | None,
     checkpoint_storage: str | Path | None,
-) -> PyTorchTrialContext:
+) -> Kind:
     config = None
     if exp_conf is not None:  # keys that only an experiment needs get defaults
         document = {"entrypoint": "Trial", **exp_conf}
@@ -140,7 +161,7 @@ def _local_context(
         seed = distributed.broadcast(draw_seed())
     sink = PrintedRecords() if distributed.is_chief else SilentRecords()
     began = distributed.broadcast(time.strftime("%Y%m%d-%H%M%S"))
-    context = PyTorchTrialContext(
+    context = kind(
         core=core.init(distributed=distributed, sink=sink, checkpoint_storage=checkpoint_storage),
         device=device,
         hparams=hparams if hparams is not None or config is None else config.hyperparameters,
@@ -175,8 +196,8 @@ def naming_lost_peers(context: core.Context | None) -> Iterator[None]:
 _NO_SEARCH = {"name": "single", "metric": "loss", "max_length": {"batches": 1}}
 
 
-def _check_arguments(
-    *, hparams: Any, exp_conf: Any, aggregation_frequency: Any, seed: Any
+def check_arguments(
+    *, hparams: Any, exp_conf: Any, seed: Any, aggregation_frequency: Any = None
 ) -> None:
     """Check the arguments of `init`.
 

@@ -200,13 +200,7 @@ class Loop:
         if self.rehearsal is not None:
             self.rehearsal.prepare(loader)
         self._validations.open(build_loader(trial, context, "build_validation_data_loader"))
-        stream = open_training(
-            loader,
-            self._distributed,
-            seed=self.start.seed,
-            skip=self.steps_completed,
-            batch_length=trial.get_batch_length,
-        )
+        stream = self._open_stream(loader, self.steps_completed)
         size = context.get_global_batch_size() if context.has_batch_size else None
         if size is not None and self.steps_completed == 0:
             note_few_records(self.core, loader, size)
@@ -219,6 +213,15 @@ class Loop:
         self.position.units = units
         self.position.end = self._schedule.end
         return stream if self.rehearsal is None else self.rehearsal.replayed(stream)
+
+    def _open_stream(self, loader: Any, skip: int) -> BatchStream:
+        return open_training(
+            loader,
+            self._distributed,
+            seed=self.start.seed,
+            skip=skip,
+            batch_length=self.trial.get_batch_length,
+        )
 
     def _train(self, stream: BatchStream, events: Events) -> Reason:
         units = self._schedule.units
@@ -330,3 +333,8 @@ class Loop:
                 steps = self.steps_completed
                 self.core.train.report_metrics("tensor_fusion", steps, self._tuner.decision)
                 sys.stderr.write(f"auto_tune_tensor_fusion: {self._tuner.decision}\n")
+
+
+def loop_class(trial_class: type[PyTorchTrial]) -> type[Loop]:
+    """Return the class of the loop that trains a trial."""
+    return trial_class._loop_class or Loop

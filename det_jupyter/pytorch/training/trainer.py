@@ -42,10 +42,10 @@ from det_jupyter.pytorch.rules import Batch, Epoch, Period, Policy, RunRules, Ru
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import check_wrapped
 from det_jupyter.pytorch.training.init import is_whole
-from det_jupyter.pytorch.training.loop import Loop
+from det_jupyter.pytorch.training.loop import loop_class
 from det_jupyter.pytorch.training.printing import PrintedRecords
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
-from det_jupyter.pytorch.trial.definition import PyTorchTrial, check_trial_class
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, check_trial_class, context_class
 from det_jupyter.storage import folder_at, reading
 
 
@@ -64,8 +64,10 @@ class Trainer:
         if not isinstance(trial, PyTorchTrial):
             hint = " (create one: MyTrial(context))" if isinstance(trial, type) else ""
             raise ConfigError(f"Trainer: got {trial!r}, expected a PyTorchTrial{hint}")
-        if not isinstance(context, PyTorchTrialContext) or context.core is None:
-            raise ConfigError(f"Trainer: got {context!r}, expected what pytorch.init() gives")
+        kind = context_class(type(trial))
+        if not isinstance(context, kind) or context.core is None:
+            given = "pytorch.init()" if kind is PyTorchTrialContext else "pytorch.deepspeed.init()"
+            raise ConfigError(f"Trainer: got {context!r}, expected what {given} gives")
         if problems := check_trial_class(type(trial)):
             raise ConfigError([f"Trainer: {problem}" for problem in problems])
         check_wrapped(trial, context)
@@ -157,7 +159,7 @@ class Trainer:
             is_kept: The checkpoints of the run are not removed after it.
         """
         with leaving_on_interrupt(self._core, is_kept=is_kept) as is_leave_requested:
-            loop = Loop(
+            loop = loop_class(type(self._trial))(
                 self._trial,
                 self._context,
                 self._aimed_at(rules.length) if ends_at_length else self._core,

@@ -18,9 +18,9 @@ from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.init import context_of_rank
 from det_jupyter.pytorch.training.interruptions import Interruption, write_place
-from det_jupyter.pytorch.training.loop import Loop
+from det_jupyter.pytorch.training.loop import Loop, loop_class
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
-from det_jupyter.pytorch.trial.definition import PyTorchTrial
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, context_class
 
 
 class TrialRun:
@@ -41,7 +41,7 @@ class TrialRun:
         self._trial_class = trial_class
         self._core = core
         self._on_first_step = on_first_step
-        self.context = context_of_rank(core)
+        self.context = context_of_rank(core, None, context_class(trial_class))
         self.trial: PyTorchTrial | None = None
         self._loop: Loop | None = None
 
@@ -79,7 +79,7 @@ class TrialRun:
         metric = config.searcher.metric
         self.trial = build_trial(self._trial_class, self.context, metric, plan.seed)
         rehearsal = Rehearsal.of(os.environ, core)
-        self._loop = Loop(
+        self._loop = loop_class(self._trial_class)(
             self.trial,
             self.context,
             core,

@@ -12,9 +12,9 @@ from det_jupyter import core
 from det_jupyter.config import ExperimentConfig, Length
 from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.training.building import build_trial
-from det_jupyter.pytorch.training.init import init
+from det_jupyter.pytorch.training.init import init_context
 from det_jupyter.pytorch.training.trainer import Trainer
-from det_jupyter.pytorch.trial.definition import PyTorchTrial
+from det_jupyter.pytorch.trial.definition import PyTorchTrial, context_class
 
 
 def try_out(
@@ -42,10 +42,12 @@ def try_out(
     began = time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="det-local-") as folder,
-        init(
-            hparams=hparams,
-            exp_conf=config.to_document(),
+        init_context(
+            context_class(trial_class),
+            hparams,
+            config.to_document(),
             distributed=core.DistributedContext(),
+            seed=None,
             checkpoint_storage=folder,
         ) as context,
     ):

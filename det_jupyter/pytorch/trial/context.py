@@ -143,6 +143,10 @@ class PyTorchTrialContext(ContextInfo, Instruments):
         self.stepping.add_model(model)
         return model
 
+    def has_to_wrap(self) -> dict[str, Any]:
+        """Return what was wrapped, by the methods that a trial has to call."""
+        return {"wrap_model": self.models, "wrap_optimizer": self.optimizers}
+
     def wrap_optimizer(
         self,
         optimizer: Optimizer,

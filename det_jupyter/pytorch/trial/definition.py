@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -34,6 +34,10 @@ class PyTorchTrial:
     are reduced by `evaluation_reducer`. Define `evaluate_full_dataset` instead if a metric cannot
     be combined from batches; it runs on the chief only.
     """
+
+    # Other kinds of trials have others.
+    _context_class: ClassVar[type[PyTorchTrialContext]] = PyTorchTrialContext
+    _loop_class: ClassVar[Any] = None  # None: training.loop.Loop
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         """Build and wrap models, optimizers and schedulers.
@@ -84,9 +88,18 @@ class PyTorchTrial:
         return {}
 
 
+def context_class(trial_class: Any) -> type[PyTorchTrialContext]:
+    """Return the class of a trial's context; PyTorchTrialContext for what is no trial class."""
+    found: type[PyTorchTrialContext]
+    found = getattr(trial_class, "_context_class", PyTorchTrialContext)
+    return found
+
+
 def overrides(trial_class: type, method: str) -> bool:
     """Return whether the class defines the method itself."""
-    return getattr(trial_class, method, None) is not getattr(PyTorchTrial, method)
+    given = getattr(trial_class, method, None)
+    kinds = [vars(each) for each in trial_class.__mro__ if "_context_class" in vars(each)]
+    return all(given is not kind.get(method) for kind in kinds)
 
 
 _VARIADIC = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from det_jupyter.config.tracker_section import OF_USER
 from det_jupyter.contract.messages import FeedItem, State, TrackerOrder, TrackerWork
 from det_jupyter.trackers import __main__ as program
 from det_jupyter.trackers.service import TrackerRefused, Unreachable
@@ -196,7 +197,7 @@ def test_only_an_address_of_the_user_gets_credentials_from_variables_and_files(
     (tmp_path / ".mlflow/credentials").write_text(
         "[mlflow]\nmlflow_tracking_username = ann\nmlflow_tracking_password = QzSecretzQ\n"
     )
-    for name in program.OF_USER:
+    for name in OF_USER:
         monkeypatch.setenv(name, "")  # so that it is absent again after the test
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

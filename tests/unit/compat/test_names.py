@@ -41,6 +41,9 @@ USED = {
         "Trainer adapt_batch_sampler data_length init load_trial_from_checkpoint_path samplers "
         "to_device"
     ),
+    "determined.pytorch.deepspeed": (
+        "DeepSpeedTrial DeepSpeedTrialContext Trainer init overwrite_deepspeed_config"
+    ),
     "determined.pytorch.experimental": (
         "TorchBatchProcessor TorchBatchProcessorContext get_default_device torch_batch_process"
     ),

@@ -191,6 +191,8 @@ class TestTransformers:
     def test_the_model_is_loaded_with_what_it_was_trained_with(
         self, runs: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
+        from det_jupyter.integrations.weights import write_weights
+
         context = new_context(tmp_path)
         made = runs.train(context, tmp_path / "out", processing_class=runs.tokenizer(), **ONE_STEP)
         model = load(last(context))
@@ -198,6 +200,12 @@ class TestTransformers:
         assert not model.training
         assert runs.torch.equal(model.lm_head.weight, made.model.lm_head.weight)
         assert model.processing_class("b a")["input_ids"] == [1, 0]
+        pushed = tmp_path / "pushed"
+        pushed.mkdir()
+        assert write_weights(model, pushed, pretrained=True) is runs.GPT2LMHeadModel
+        again = runs.GPT2LMHeadModel.from_pretrained(pushed)
+        assert runs.torch.equal(again.lm_head.weight, made.model.lm_head.weight)
+        assert (pushed / "tokenizer.json").exists()
         assert not (last(context) / "code").exists()  # the class is the library's
         assert load(last(context), device_map="meta").device.type == "meta"
         (last(context) / "tokenizer.json").write_text("{")
@@ -426,6 +434,18 @@ class TestDeepSpeed:
             CheckpointError, match=r"parts of ranks; .*`python zero_to_fp32\.py \. F"
         ):
             load(folder, model=None)
+
+    def test_engines_of_a_trial_are_loaded_in_their_order(self, folder: Path) -> None:
+        import torch
+
+        (folder / "engine").rmdir()
+        models = [torch.nn.Linear(1, 1, bias=False) for _ in range(11)]
+        for index in range(11):
+            (folder / f"model{index}").mkdir()
+            state = {"module": {"weight": torch.full((1, 1), float(index))}}
+            torch.save(state, folder / f"model{index}" / "mp_rank_00_model_states.pt")
+        load(folder, models)
+        assert [model.weight.item() for model in models] == list(range(11))
 
 
 def test_checkpoints_of_others_are_named(tmp_path: Path) -> None:

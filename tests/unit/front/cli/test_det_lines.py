@@ -110,7 +110,7 @@ def test_every_listing_takes_the_options_of_all() -> None:
         ("rp --json", "det pool list"),
         ("resource-pool list", "det pool list"),
         ("master logs -f --tail 5", "det master logs"),
-        ("master config show", "det master config"),
+        ("master config show", "det master config show"),
         ("tensorboard start 3 4 --no-serve", "det tensorboard start"),
         ("preview-search x.yaml", "det preview-search"),
         ("slots", "det slots"),

@@ -62,7 +62,8 @@ def test_the_verbs_of_a_line_are_offered() -> None:
     assert offered("%det_experiment ch") == ["change"]
     assert set(offered("%det_experiment ")) >= {"list", "trials", "config", "change", "?"}
     assert set(offered("%det ")) >= {"slots", "job", "pool", "queue", "why", "template", "tpl"}
-    assert set(offered("%det job ")) == {"list", "ls", "move", "update", "update-batch", "--help"}
+    offers = {"list", "ls", "move", "update", "u", "update-batch", "--help"}
+    assert set(offered("%det job ")) == offers
     assert offered("%det a dis") == ["disable"]
     assert set(offered("%det  template ")) >= {"list", "show", "set", "delete"}
 

@@ -1,0 +1,97 @@
+"""A version in MLflow's registry, by its own library."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter.contract.messages import ModelOrder
+from det_jupyter.trackers.service import TrackerRefused, Unreachable
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("mlflow") is None, reason="no mlflow"),
+    pytest.mark.filterwarnings("default"),  # MLflow's own
+]
+
+
+@pytest.fixture
+def order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelOrder:
+    """An order for a folder with a checkpoint, to MLflow's files."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "pushed"
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "checkpoint" / "weights").write_bytes(b"w")
+    (folder / "model.json").write_text("{}")
+    facts: dict[str, Any] = {
+        "model": {"name": "digits", "description": "reads digits", "labels": ["vision"]},
+        "version": {
+            "number": 3, "comment": "dropout", "labels": ["best"], "aliases": ["production"],
+        },
+        "origin": {
+            "checkpoint": "uuid-1", "steps_completed": 70, "metric": {"error": 0.25},
+            "hyperparameters": {"lr": 0.1},
+        },
+    }  # fmt: skip
+    return ModelOrder(
+        tracking_uri=(tmp_path / "mlruns").as_uri(), is_named=True, secrets=["s3cret"],
+        name="digits", folder=str(folder), has_checkpoint=True, facts=facts,
+    )  # fmt: skip
+
+
+def test_a_version_is_registered_once_with_its_files_and_alias(order: ModelOrder) -> None:
+    import mlflow
+    from mlflow import MlflowClient
+
+    from det_jupyter.trackers.mlflow_models import register
+
+    assert register(order) == "1"
+    assert register(order) == "1"
+    client = MlflowClient(order.tracking_uri)
+    (version,) = client.search_model_versions("name = 'digits'")
+    assert (version.description, version.tags["best"]) == ("dropout", "")
+    assert client.get_model_version_by_alias("digits", "production").version == version.version
+    assert client.get_registered_model("digits").description == "reads digits"
+    run = client.get_run(version.run_id)
+    assert (run.data.params, run.data.metrics) == ({"lr": "0.1"}, {"error": 0.25})
+    mlflow.set_tracking_uri(order.tracking_uri)
+    copied = Path(mlflow.artifacts.download_artifacts("models:/digits/1"))
+    assert (copied / "checkpoint" / "weights").read_bytes() == b"w"
+    assert "det_jupyter" in mlflow.models.Model.load(str(copied)).flavors
+    facts = {**order.facts, "origin": {**order.facts["origin"], "checkpoint": "uuid-2"}}
+    assert register(order.model_copy(update={"facts": facts})) == "2"
+    assert str(client.get_model_version_by_alias("digits", "production").version) == "2"
+
+
+def test_an_mlflow_that_cannot_be_reached_is_named_without_secrets(order: ModelOrder) -> None:
+    from det_jupyter.trackers.mlflow_models import register
+
+    away = order.model_copy(update={"tracking_uri": "http://ann:s3cret@localhost:9"})
+    with pytest.raises(Unreachable, match="cannot be reached") as caught:
+        register(away)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_files_are_not_written_where_an_unnamed_server_says(
+    order: ModelOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from det_jupyter.trackers import mlflow_models
+
+    monkeypatch.setattr(mlflow_models, "is_misplaced", lambda artifacts, uri: True)
+    with pytest.raises(TrackerRefused, match=r"wants the files in a folder of this computer"):
+        mlflow_models.register(order.model_copy(update={"is_named": False}))
+
+
+def test_the_process_answers_in_one_line_and_leaves_nothing_here(
+    order: ModelOrder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from det_jupyter.client.handles import mlflow_push
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert mlflow_push._send(order) == {"version": "1"}
+    assert {path.name for path in tmp_path.iterdir()} == {"mlruns", "pushed"}
