@@ -260,7 +260,7 @@ def test_a_trial_has_the_progress_and_the_lines_that_it_had_elsewhere(
     bench: Bench, logs: Path
 ) -> None:
     run_import(bench, logs)
-    importer = cast("Client", Importer(bench, logs.parent, uses_http=True))
+    importer = cast("Client", Importer(bench, logs.parent))
     request = ImportExperiment(
         key="whole",
         config=parse_config(make_request().config, default_seed=0).to_document(),

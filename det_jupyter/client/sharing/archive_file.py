@@ -40,7 +40,7 @@ class Damaged(Exception):
     """An archive cannot be imported; the message says why, without the file's name."""
 
 
-class Archive:
+class ArchiveFile:
     """An archive that is read; all members are checked by size and digest.
 
     Raises:
@@ -59,7 +59,7 @@ class Archive:
         self._check_listed()
         self.files = self._files_by_checkpoint()
 
-    def __enter__(self) -> Archive:
+    def __enter__(self) -> ArchiveFile:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,7 +22,7 @@ from det_jupyter.client.imports.whole_experiments import (
     StoredImport,
     import_whole,
 )
-from det_jupyter.client.sharing.archive_file import Archive, Damaged
+from det_jupyter.client.sharing.archive_file import ArchiveFile, Damaged
 from det_jupyter.client.sharing.archive_format import (
     blob_name,
     checkpoint_folder,
@@ -71,7 +71,7 @@ def import_archive(client: Client, file: str | Path) -> ImportedArchive:
     """
     path = Path(file).expanduser()
     try:
-        with open_regular(path) as stream, Archive(stream) as archive:
+        with open_regular(path) as stream, ArchiveFile(stream) as archive:
             return _import(client, archive, path)
     except OSError as error:
         what = "read" if error.filename in (None, str(path)) else "imported"
@@ -80,7 +80,7 @@ def import_archive(client: Client, file: str | Path) -> ImportedArchive:
         raise DetError(f"{path}: {error}; nothing was imported") from None
 
 
-def _import(client: Client, archive: Archive, path: Path) -> ImportedArchive:
+def _import(client: Client, archive: ArchiveFile, path: Path) -> ImportedArchive:
     request = _request(archive, path)
     data_dir = Path(client.session.info.data_dir)
     _check_room(archive, data_dir)
@@ -112,7 +112,7 @@ def _import(client: Client, archive: Archive, path: Path) -> ImportedArchive:
     )
 
 
-def _request(archive: Archive, path: Path) -> ImportExperiment:
+def _request(archive: ArchiveFile, path: Path) -> ImportExperiment:
     """Return the experiment with what is valid here."""
     given = archive.manifest.experiment
     try:
@@ -141,7 +141,7 @@ def _request(archive: Archive, path: Path) -> ImportExperiment:
     )
 
 
-def _check_room(archive: Archive, data_dir: Path) -> None:
+def _check_room(archive: ArchiveFile, data_dir: Path) -> None:
     room = room_of(data_dir)
     if room is not None and room.is_short(archive.size_bytes):
         raise Damaged(
@@ -151,7 +151,7 @@ def _check_room(archive: Archive, data_dir: Path) -> None:
 
 
 def _copy_checkpoints(
-    archive: Archive, request: ImportExperiment, storage: CheckpointStorage, drafts: ExitStack
+    archive: ArchiveFile, request: ImportExperiment, storage: CheckpointStorage, drafts: ExitStack
 ) -> dict[str, StorageDraft]:
     """Copy the checkpoints that are not here yet into drafts, and return these by uuid."""
     made: dict[str, StorageDraft] = {}
