@@ -60,7 +60,6 @@ from det_jupyter.contract.messages import (
     SeriesPage,
     SeriesQuery,
     SetTemplate,
-    TaskEntry,
     TemplateView,
     TimingsView,
     TrackerProgress,
@@ -242,10 +241,6 @@ class Client:
         """Return one trial."""
         return self._get(TrialView, f"/trials/{trial_id}")
 
-    def holding(self) -> list[TrialView]:
-        """Return the trials that hold slots."""
-        return self._get_all(TrialView, "/trials/holding")
-
     def add_imported(self, trial_id: int, part: ImportedMetrics | ImportedLines) -> NumStored:
         """Store a part of an imported trial's data; return how many lines of them are stored."""
         what = "logs" if isinstance(part, ImportedLines) else "metrics"
@@ -332,10 +327,6 @@ class Client:
         """Let an agent take samples of its machine for half a minute."""
         self.session.post(f"/agents/{_quoted(agent_id)}/samples", repeatable=True)
 
-    def agents(self) -> list[AgentStatus]:
-        """Return the agents and their slots."""
-        return self._get_all(AgentStatus, "/agents")
-
     def cluster(
         self, *, limit: int | None = None, experiment_id: int | None = None
     ) -> ClusterView:
@@ -345,17 +336,17 @@ class Client:
         """
         return self._get(ClusterView, "/cluster", limit=limit, experiment_id=experiment_id)
 
+    def pools(self) -> list[PoolStatus]:
+        """Return the pools with their agents."""
+        return self.cluster(limit=0).pools
+
+    def agents(self) -> list[AgentStatus]:
+        """Return the agents and their slots, pool by pool."""
+        return [agent for pool in self.pools() for agent in pool.agents]
+
     def jobs(self) -> list[JobEntry]:
         """Return the experiments that have not ended, in the order of the queue."""
         return self._get_all(JobEntry, "/jobs")
-
-    def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
-        """Return the trials that hold slots, and the first `limit` that wait for slots."""
-        return self._get_all(TaskEntry, "/tasks", limit=limit)
-
-    def pools(self) -> list[PoolStatus]:
-        """Return the pools with their agents."""
-        return self._get_all(PoolStatus, "/pools")
 
     def disk_usage(self) -> DiskUsage:
         """Return the disks that are written to, and what uses the space on the master's."""

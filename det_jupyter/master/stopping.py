@@ -123,7 +123,7 @@ def _find_master_for_agent() -> bool:
         with closing(Session(info)) as session:
             deadline = time.monotonic() + _CONNECT_S
             while time.monotonic() < deadline and _is_agent_running():
-                if any(agent["connected"] for agent in session.get("/agents")):
+                if any(agent["connected"] for agent in session.get("/status")["agents"]):
                     break
                 time.sleep(_POLL_S)
     except DetError:  # a full disk or a database of another version, for example

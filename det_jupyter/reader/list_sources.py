@@ -15,10 +15,11 @@ from det_jupyter.reader.overview import Ids, Overview
 from det_jupyter.reader.replica import Replica
 from det_jupyter.view.making.sidebar_lines import (
     build_cluster_state,
-    build_line,
+    build_row,
     build_trials,
     first_entries,
 )
+from det_jupyter.view.model.sidebar import LEFT_OUT
 
 # While ranks leave: their sentences contain how long they have taken, so they are made anew.
 _LEAVING_S = 5.0
@@ -66,7 +67,8 @@ class ExperimentsSource:
         return {"rows": {str(number): line for number, line in self._lines.items()}}
 
     def _line(self, row: ExperimentRow, entries: Mapping[int, QueueEntry]) -> Document:
-        line: Document = plain(build_line(row, entries.get(row.id), time.time()))
+        fields = vars(build_row(row, entries.get(row.id), time.time()))
+        line = {name: plain(value) for name, value in fields.items() if name not in LEFT_OUT}
         before = self._lines.get(row.id)
         return before if line == before else line
 

@@ -92,7 +92,7 @@ def assert_hidden(home: DetHome, client: Client, experiment: Experiment) -> None
     files = [path for path in home.path.rglob("*") if path.is_file()]
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
     assert [p for p in processes_of(home.path) if secret in " ".join(p.cmdline())] == []
-    paths = ("/experiments", "/agents", f"/experiments/{experiment.id}/config")
+    paths = ("/experiments", "/cluster", f"/experiments/{experiment.id}/config")
     assert [path for path in paths if secret in str(client.session.get(path))] == []
 
 

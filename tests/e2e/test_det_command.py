@@ -157,7 +157,7 @@ def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Clie
     assert said.splitlines()[-1].startswith(f"Stopped following. Experiment {number} goes on:")
 
     folder.det(f"e pause {number}")
-    wait_until(lambda: not client.holding(), "it has left its slots")
+    wait_until(lambda: not client.cluster(limit=0).holding, "it has left its slots")
     assert "Paus" in folder.det("e list")  # pausing, then paused
     folder.det(f"e activate {number}")
     wait_for_steps(experiment, experiment.view.trials[0].steps_completed + 1)

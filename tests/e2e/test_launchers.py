@@ -164,7 +164,10 @@ def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder, pauses: 
     if pauses:
         wait_for_steps(theirs, 5)
         theirs.pause()
-        wait_until(lambda: theirs.state == "PAUSED" and not folder.client.holding(), "it has left")
+        wait_until(
+            lambda: theirs.state == "PAUSED" and not folder.client.cluster(limit=0).holding,
+            "it has left",
+        )
         theirs.activate()
     assert ours.wait() == theirs.wait() == "COMPLETED", theirs.view.message
     assert theirs.best_trial().view.best_metric == ours.best_trial().view.best_metric

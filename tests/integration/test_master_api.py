@@ -211,7 +211,7 @@ def test_an_experiment_from_submission_to_its_end(tmp_path: Path) -> None:
         assert created.status_code == 201
         command = agent.next_command()
         assert (command["kind"], command["plan"]["allocation_id"]) == ("start_gang", "1.1.1")
-        (view,) = http.get("/agents").json()
+        (view,) = http.get("/cluster").json()["pools"][0]["agents"]
         assert view["connected"]
         assert [slot["allocation_id"] for slot in view["slots"]] == ["1.1.1", "1.1.1"]
         assert http.post("/experiments/1/pause").json()["state"] == "PAUSING"
@@ -262,7 +262,8 @@ def test_an_agent_that_hangs_up_is_noticed(info: MasterInfo) -> None:
         assert http.post("/agents/brief/register", json=body).status_code == 200
 
         def is_connected() -> bool:
-            (view,) = [a for a in http.get("/agents").json() if a["id"] == "brief"]
+            (pool,) = http.get("/cluster").json()["pools"]
+            (view,) = [agent for agent in pool["agents"] if agent["id"] == "brief"]
             return bool(view["connected"])
 
         with http.stream("GET", "/agents/brief/commands", params=agent) as answer:

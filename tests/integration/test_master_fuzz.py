@@ -217,8 +217,8 @@ def bodies() -> dict[str, Any]:
 
 BODIES = bodies()
 QUERIES = ["status", "experiments", "experiments/1", "experiments/1/config", "cluster", "jobs",
-             "tasks", "pools", "agents", "templates", "feed", "trials/1/reason", "trials/2/reason",
-             "experiments/1/curves", "experiments/1/checkpoints"]  # fmt: skip
+             "templates", "feed", "trials/1/reason", "trials/2/reason", "experiments/1/curves",
+             "experiments/1/checkpoints"]  # fmt: skip
 USUAL = {"agent_id": AGENT, "verb": "pause", "name": "here"}
 
 

@@ -63,10 +63,10 @@ class Home:
         self.posted.append((path, body))
         self.on_stop()
 
-    def get(self, path: str) -> list[dict[str, bool]]:
-        assert path == "/agents"
+    def get(self, path: str) -> dict[str, list[dict[str, bool]]]:
+        assert path == "/status"
         self.num_asked += 1
-        return self.agents
+        return {"agents": self.agents}
 
     def ensure(self) -> MasterInfo:
         if not self.is_startable:

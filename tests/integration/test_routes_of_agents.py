@@ -107,7 +107,7 @@ def test_a_refused_agent_is_awaited_no_more(remote: Remote) -> None:
 
 
 def test_an_agent_is_shown_with_the_address_that_it_has_connected_from(remote: Remote) -> None:
-    (view,) = remote.routes.get("/agents")
+    (view,) = remote.routes.get("/status")["agents"]
     state = remote.routes.service.machine.state.agents["b"]
     assert (view["id"], state.is_remote, state.address) == ("b", True, "10.0.0.7")
 

@@ -279,4 +279,4 @@ def test_the_contract_says_which_fields_a_body_needs(routes: Routes) -> None:
     pause = paths_of["/api/v1/experiments/{experiment_id}/pause"]["post"]
     schema = pause["requestBody"]["content"]["application/json"]["schema"]
     assert schema["required"] == []
-    assert {"put", "get"} <= paths_of["/api/v1/pools"].keys()
+    assert {"put", "get"} <= paths_of["/api/v1/templates/{name}"].keys()

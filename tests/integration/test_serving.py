@@ -207,7 +207,7 @@ def test_pools_are_those_of_the_file_also_after_it_is_gone() -> None:
     paths.pools_file().write_text("pools: [{pool_name: night, agents: [n*]}]")
 
     def names(session: Session) -> list[str]:
-        return [pool["name"] for pool in session.get("/pools")]
+        return [pool["name"] for pool in session.get("/cluster")["pools"]]
 
     found: list[list[str]] = []
     play(lambda session: found.append(names(session)))
@@ -226,7 +226,7 @@ def test_a_file_of_pools_that_cannot_be_read_is_a_problem_and_the_pools_stay() -
     def scene(session: Session) -> None:
         (problem,) = session.get("/status")["problems"]
         assert problem.startswith("not followed: ")
-        assert "night" in [pool["name"] for pool in session.get("/pools")]
+        assert "night" in [pool["name"] for pool in session.get("/cluster")["pools"]]
 
     play(scene)
 
@@ -236,7 +236,7 @@ def test_stored_agents_are_away_until_they_come() -> None:
         pass
 
     def scene(session: Session) -> None:
-        (agent,) = session.get("/agents")
+        (agent,) = session.get("/status")["agents"]
         assert (agent["id"], agent["connected"]) == (AGENT, False)
         assert session.get("/trials/1")["allocation"]["id"] == RUN
 

@@ -44,12 +44,11 @@ from det_jupyter.contract.messages.pages import (
     SeriesByTrial,
     StacksAnswer,
 )
-from det_jupyter.contract.messages.status import PAUSES
+from det_jupyter.contract.messages.status import PAUSES, VERBS
 from det_jupyter.contract.trial.plain_trainers import describe_plain, with_callback
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
-from det_jupyter.view.model.status_looks import VERBS
 
 logger = logging.getLogger(__name__)
 

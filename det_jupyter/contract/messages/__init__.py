@@ -147,7 +147,6 @@ from det_jupyter.contract.messages.queries import (
     ExperimentRow,
     ExperimentRows,
     Level,
-    ListedExperiment,
     LogLine,
     LogPage,
     LogQuery,
@@ -226,7 +225,6 @@ from det_jupyter.contract.messages.resources import (
     RemedyVerb,
     RunEntry,
     SlotStatus,
-    TaskEntry,
 )
 from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.trackers import (

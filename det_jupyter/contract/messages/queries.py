@@ -8,7 +8,8 @@ from pydantic import Field
 
 from det_jupyter.contract.messages.disks import DiskStatus
 from det_jupyter.contract.messages.leaving import Leaving
-from det_jupyter.contract.messages.status import AlarmKind, State, Status
+from det_jupyter.contract.messages.resources import RemedyButton
+from det_jupyter.contract.messages.status import Action, AlarmKind, State, Status
 from det_jupyter.contract.messages.views import ExperimentFields
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Timestamp, Whole
@@ -40,11 +41,17 @@ class ExperimentQuery(Wire):
     limit: Annotated[Whole, Field(ge=0)] | None = None  # largest number of rows; None: all
 
 
-class ListedExperiment(ExperimentFields):
-    """The fields of an experiment in all lists: in tables and in JupyterLab's sidebar."""
+class ExperimentRow(ExperimentFields):
+    """An experiment in a list: in the answer to an ExperimentQuery, and in JupyterLab's sidebar.
+
+    What follows `num_slots` depends on the queue, or is only for pages: an answer to a query does
+    not have it.
+    """
 
     name: str
+    state: State
     status: Status
+    status_word: str  # with the kind of its alarm
     progress: float  # from 0 to 1
     metric: str
     smaller_is_better: bool
@@ -55,22 +62,27 @@ class ListedExperiment(ExperimentFields):
     labels: list[str] = []
     description: str = ""
     notebook: str | None = None
-    num_slots: int = 0  # number of slots that its trials hold now
     failure: str = ""  # why it failed, a sentence; empty if it did not
     alarm: str = ""  # what is wrong with its training, while it continues
     alarm_kind: AlarmKind = ""
     position: float = 0.0  # orders the queue among experiments of one priority
     is_quiet: bool = False  # no notification at its end: the client that submitted it reports it
-
-
-class ExperimentRow(ListedExperiment):
-    """An experiment in the master's answer to an ExperimentQuery."""
-
-    state: State
     hparams: dict[str, Any] = {}  # of the best trial; of the first one if no trial has a value
     pool: str = ""
     parent_id: int | None = None  # the experiment that it was forked from
     leaving: Leaving | None = None  # while it pauses or stops: a gang that holds slots
+    num_slots: int = 0  # number of slots that its trials hold now
+
+    key: str = ""  # of its places in a page (view/forms/notebook_output.py)
+    # Number of trials before its first one in the queue; None: it does not wait, or is not near
+    # the front.
+    queue_place: int | None = None
+    # Why its first waiting trial waits, or what delays its ranks that have to leave, in a
+    # sentence; "" if none waits.
+    wait: str = ""
+    # Changes that would start that trial, or end those ranks.
+    remedies: list[RemedyButton] = []
+    actions: list[Action] = []  # its buttons; none after its end
 
     @property
     def direction(self) -> Direction:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from shlex import quote
 from typing import Literal
 
+from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
+
 from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import DiskStatus
@@ -172,6 +174,21 @@ class Remedy(Wire):
         return " ".join([self.verb, *map(str, self.target), *values])
 
 
+class RemedyButton(TypedDict):
+    """A remedy as pages show it.
+
+    Args:
+        id: The command that its button sends.
+        command: The command to type; "" if there is none.
+        button: The label of its button; "" if there is none.
+    """
+
+    id: str
+    sentence: str
+    command: str
+    button: str
+
+
 class Reason(Wire):
     """Why a trial does not run."""
 
@@ -215,22 +232,23 @@ class Reason(Wire):
 
 
 class RunEntry(Wire):
-    """A trial that waits for slots, or holds them."""
+    """A trial that holds slots, or waits for them."""
 
     trial_id: int
     experiment_id: int
     experiment_name: str
     allocation_id: str
+    agent_ids: list[str] = []  # of its ranks, each once; [] while it waits
     pool: str
     slots: int
     priority: int
+    queued_at: float
 
 
 class QueueEntry(RunEntry):
     """A trial that waits for slots."""
 
     weight: float
-    queued_at: float
     position: int  # number of trials ahead of it in its pool
     reason: Reason
 
@@ -254,23 +272,20 @@ class JobEntry(Wire):
     notebook: str | None = None
 
 
-class TaskEntry(RunEntry):
-    """A trial that waits for slots or holds them, as a task of the cluster."""
-
-    state: str  # state of the allocation
-    agent_ids: list[str]
-    registered_at: float
-    waiting_for: str | None = None
-
-
 class ClusterView(Wire):
     """All pools and their queues; of a long queue, only its front."""
 
     pools: list[PoolStatus]
+    holding: list[RunEntry] = []  # the trials that hold slots, or run without any
     queue: list[QueueEntry]  # in order, pool by pool
     num_waiting: int  # number of waiting trials, also of those that `queue` leaves out
     disks: list[DiskStatus] = []  # disks that are full, or will be soon
     at: float
+
+    @property
+    def runs(self) -> list[RunEntry]:
+        """The trials that hold slots, and those that wait for them."""
+        return [*self.holding, *self.queue]
 
     def reasons_of(self, experiment_id: int) -> dict[int, Reason]:
         """Return why trials of an experiment wait, by trial, the next to start first."""

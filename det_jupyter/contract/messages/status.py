@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, get_args
 
+from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
+
 
 class State(StrEnum):
     """States of experiments and trials."""
@@ -122,6 +124,19 @@ def experiment_status(state: State, gangs: Sequence[AllocationState], num_trials
     if status == "pausing" and state is State.ACTIVE and num_trials > 1:
         return "running"  # a trial saves its state and gives its slots to another trial
     return status
+
+
+Verb = Literal["pause", "activate", "kill"]
+VERBS: tuple[Verb, ...] = get_args(Verb)
+
+
+class Action(TypedDict):
+    """A button. `why` is its effect, or the reason if it is disabled."""
+
+    verb: Verb
+    label: str
+    enabled: bool
+    why: str
 
 
 # "": there is no alarm.

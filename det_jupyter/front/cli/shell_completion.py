@@ -73,7 +73,7 @@ _FETCH: dict[str, Callable[[Client], list[str]]] = {
     "experiments": lambda client: [str(row.id) for row in client.find(_NEWEST).rows],
     "templates": lambda client: [template.name for template in client.templates()],
     "models": lambda client: [model.name for model in client.models()],
-    "agents": lambda client: [agent.id for pool in client.pools() for agent in pool.agents],
+    "agents": lambda client: [agent.id for agent in client.agents()],
     "pools": lambda client: [pool.name for pool in client.pools()],
-    "trials": lambda client: [str(task.trial_id) for task in client.tasks(limit=_MAX_OFFERED)],
+    "trials": lambda client: [str(e.trial_id) for e in client.cluster(limit=_MAX_OFFERED).runs],
 }

@@ -44,7 +44,7 @@ from det_jupyter.front.verbs.grammar import Call
 
 _NUM_EXPERIMENTS = 3  # the newest ones, if the line names none
 _LOG_BYTES = 2 * 2**20  # from the end of each log
-_MAX_TASKS = 1000
+_MAX_WAITING = 1000
 _MAX_LINES = 2000  # lines of output from each experiment
 _VARIABLES = (  # prefixes of names
     "DET_",
@@ -186,9 +186,8 @@ def _collect(client: Client, views: list[ExperimentView], collected: _Collected)
     documents: dict[str, Callable[[], Any]] = {
         "info": lambda: client.session.info.model_dump(mode="json", exclude={"token"}),
         "status": lambda: client.session.get("/status"),
-        "cluster": lambda: client.cluster().model_dump(mode="json"),
+        "cluster": lambda: client.cluster(limit=_MAX_WAITING).model_dump(mode="json"),
         "jobs": lambda: [job.model_dump(mode="json") for job in client.jobs()],
-        "tasks": lambda: [task.model_dump(mode="json") for task in client.tasks(limit=_MAX_TASKS)],
         "problems": client.problems,
     }
     for name, fetch in documents.items():

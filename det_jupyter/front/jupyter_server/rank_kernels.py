@@ -19,7 +19,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.host.processes import ProcessIdentity
-from det_jupyter.contract.messages import AgentStatus, TrialView
+from det_jupyter.contract.messages import ClusterView, TrialView
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import Conflict, MasterUnreachable
 
@@ -97,7 +97,8 @@ def find_rank(trial_id: int, rank: int) -> RunningRank:
 
 def why_unreachable(agent_id: str) -> str:
     """Return why no rank of an agent can be reached; "" if it is connected. Blocks."""
-    agents = [AgentStatus.model_validate(each) for each in _fetch("/agents")]
+    pools = ClusterView.model_validate(_fetch("/cluster", limit=0)).pools
+    agents = (agent for pool in pools for agent in pool.agents)
     return next((agent.why_silent for agent in agents if agent.id == agent_id), "")
 
 
@@ -118,10 +119,10 @@ def _fetch_trial(trial_id: int) -> TrialView:
     return TrialView.model_validate(_fetch(f"/trials/{trial_id}"))
 
 
-def _fetch(path: str) -> Any:
+def _fetch(path: str, **query: Any) -> Any:
     """Return the master's answer; do not start a master for it."""
     info = find_master()
     if info is None:
         raise MasterUnreachable("no det_jupyter master runs, so no trial can be found")
     with closing(Session(info)) as session:
-        return session.get(path)
+        return session.get(path, **query)

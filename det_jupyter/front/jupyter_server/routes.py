@@ -23,13 +23,10 @@ _TABLE = """
 GET     master                      cluster      read
 GET     status                      cluster      read
 POST    master/stop                 cluster      execute
-GET     agents                      cluster      read
 GET     agents/*/series             cluster      read
 GET     cluster                     cluster      read
 GET     jobs                        cluster      read
-GET     tasks                       cluster      read
 GET     possible                    cluster      read
-GET     pools                       cluster      read
 GET     experiments                 experiments  read
 POST    experiments                 experiments  execute
 GET     experiments/*               experiments  read
@@ -44,7 +41,6 @@ GET     checkpoints/*               experiments  read
 GET     models                      experiments  read
 GET     models/*                    experiments  read
 POST    preview                     experiments  read
-GET     trials/holding              experiments  read
 GET     trials/*                    experiments  read
 GET     trials/*/timings            experiments  read
 GET     trials/*/series             experiments  read

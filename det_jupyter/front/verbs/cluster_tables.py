@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from det_jupyter.contract.messages import (
     AgentStatus,
-    AllocationState,
     ClusterView,
     JobEntry,
     PoolStatus,
+    QueueEntry,
+    RunEntry,
     SlotStatus,
     State,
-    TaskEntry,
 )
 from det_jupyter.contract.values.text import date, shortened
 from det_jupyter.front.verbs.cluster_text import slot_signs
@@ -101,43 +101,47 @@ def _losses(agent: AgentStatus, now: float) -> list[str]:
     return [slot.lost.sentence(now) for slot in agent.slots if slot.lost is not None]
 
 
-def tasks_listing(tasks: Sequence[TaskEntry], pools: Sequence[PoolStatus]) -> Listing:
+def tasks_listing(view: ClusterView) -> Listing:
     """Return a row for each trial that holds slots or waits for them."""
     header = ("Task ID", "Allocation ID", "Name", "Slots Needed", "Registered Time", "Agent",
               "Priority", "Resource Pool", "Ports", "Waits For")  # fmt: skip
-    policies = {pool.name: pool.policy for pool in pools}
+    policies = {pool.name: pool.policy for pool in view.pools}
     rows = [
         (
             task.trial_id,
             task.allocation_id,
             f"Trial {task.trial_id} (Experiment {task.experiment_id})",
             task.slots,
-            date(task.registered_at),
-            ", ".join(dict.fromkeys(task.agent_ids)) or "unassigned",
+            date(task.queued_at),
+            ", ".join(task.agent_ids) or "unassigned",
             task.priority if policies.get(task.pool, "priority") == "priority" else None,
             task.pool,
             None,
-            task.waiting_for,
+            _waits_for(task),
         )
-        for task in tasks
+        for task in view.runs
     ]
-    waiting = sum(task.state == AllocationState.QUEUED for task in tasks)
     return Listing(
         header=header,
         rows=rows,
         if_empty="No trial runs or waits.",
-        below=list(_first_sentences(tasks)),
-        num_unknown=max(0, sum(pool.num_waiting for pool in pools) - waiting),
+        below=list(_first_sentences(view.runs)),
+        num_unknown=view.num_waiting - len(view.queue),
     )
 
 
-def _first_sentences(tasks: Sequence[TaskEntry]) -> Iterator[str]:
+def _waits_for(task: RunEntry) -> str | None:
+    return task.reason.sentence if isinstance(task, QueueEntry) else None
+
+
+def _first_sentences(tasks: Sequence[RunEntry]) -> Iterator[str]:
     """Yield why each task waits; "" if the task before is a waiting one of the same experiment."""
     last_id = 0
     for task in tasks:
-        is_repeated = task.waiting_for is not None and task.experiment_id == last_id
-        last_id = task.experiment_id if task.waiting_for is not None else 0
-        yield "" if is_repeated else shortened(task.waiting_for or "", SENTENCE)
+        sentence = _waits_for(task)
+        is_repeated = sentence is not None and task.experiment_id == last_id
+        last_id = task.experiment_id if sentence is not None else 0
+        yield "" if is_repeated else shortened(sentence or "", SENTENCE)
 
 
 def jobs_listings(

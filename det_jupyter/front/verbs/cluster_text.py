@@ -12,7 +12,6 @@ With many slots or agents, an agent is one line with a character for each slot.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -25,9 +24,16 @@ from det_jupyter.contract.messages import (
     QueueEntry,
     SlotStatus,
 )
-from det_jupyter.contract.messages.device_faults import RESET
 from det_jupyter.contract.values.reader import Reader
-from det_jupyter.contract.values.text import count, rough_duration, short_time, shortened, size
+from det_jupyter.contract.values.text import (
+    count,
+    experiment_title,
+    rough_duration,
+    short_time,
+    shortened,
+    size,
+)
+from det_jupyter.view.making.slot_bars import counts_line, facts_of, note_of, rules_of
 
 BARS = {
     "used": "████",
@@ -40,9 +46,7 @@ BARS = {
 MOST_LINES = 64  # slots of all agents that are listed one by one
 MOST_AGENTS = 40
 _MOST_SIGNS = 64
-_LONGEST_COMMAND = 60
 _IDLE_S = 60.0  # a kernel that did not use its device for so long was probably left open
-_POLICIES = {"priority": "priority", "fair_share": "fair share", "round_robin": "round robin"}
 
 
 def slots_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> str:
@@ -55,37 +59,23 @@ def slots_text(view: ClusterView, reader: Reader, *, with_all: bool = False) -> 
         lines.append(pool_line(pool))
         listed = pool.agents if with_all else pool.agents[:MOST_AGENTS]
         for agent in listed:
-            lines.append(_agent_line(agent, is_alone=len(pool.agents) == 1))
+            has_counts = len(pool.agents) > 1  # otherwise the pool's line has them
+            lines.append(f"  {agent_line(agent, view.at, has_counts=has_counts)}")
             if agent.connected and (is_short or with_all):
                 lines += _slot_lines(agent, view.at)
         if hidden := pool.agents[len(listed) :]:
-            slots = [slot for agent in hidden for slot in agent.slots]
-            lines.append(f"  … and {count(len(hidden), 'more agent')}: {summary(slots)}")
+            lines.append(f"  … and {count(len(hidden), 'more agent')}: {counts_line(hidden)}")
         if not pool.agents:
             lines.append("  no agents")
-        lines += [lost_line(agent, view.at) for agent in pool.lost[:MOST_AGENTS]]
+        lines += [f"  {agent_title(agent, view.at)}" for agent in pool.lost[:MOST_AGENTS]]
     return "\n".join(lines + [f"\n{hint}" for hint in idle_hints(view, reader)])
 
 
 def pool_line(pool: PoolStatus) -> str:
     """Return a pool in one line."""
-    rules = _POLICIES[pool.policy] + (", preemption" if pool.preemption else "")
-    slots = [slot for agent in pool.agents for slot in agent.slots if agent.connected]
     waiting = f"; {count(pool.num_waiting, 'trial')} waiting" if pool.num_waiting else ""
-    return f"Pool {shortened(pool.name)} ({rules}): {summary(slots)}{waiting}"
-
-
-def summary(slots: Sequence[SlotStatus]) -> str:
-    """Return the number of slots in each state.
-
-    >>> summary([])
-    'no slots'
-    """
-    if not slots:
-        return "no slots"
-    numbers = Counter[str](slot.state for slot in slots)
-    words = [f"{numbers[state]:,} {state}" for state in BARS if numbers[state]]
-    return f"{count(len(slots), 'slot')}: {', '.join(words)}"
+    counts = counts_line(pool.agents)
+    return f"Pool {shortened(pool.name)} ({rules_of(pool)}): {counts}{waiting}"
 
 
 def slot_signs(agent: AgentStatus) -> str:
@@ -94,39 +84,16 @@ def slot_signs(agent: AgentStatus) -> str:
     return f"{text}…" if len(agent.slots) > _MOST_SIGNS else text
 
 
-def lost_line(agent: AgentStatus, now: float) -> str:
-    """Return a lost agent's name, host, and when it left with how many slots."""
-    slots = count(agent.num_left_slots, "slot")
-    return f"  {_agent_name(agent)} {agent.state(now)}, with {slots}"
+def agent_title(agent: AgentStatus, now: float) -> str:
+    """Return an agent's name, with its computer and why nothing can start there, if so."""
+    note = note_of(agent, now)
+    return f"Agent {shortened(agent.id)}{f' ({note})' if note else ''}"
 
 
-def _agent_name(agent: AgentStatus) -> str:
-    words = [f"Agent {shortened(agent.id)}"]
-    if agent.hostname not in ("", agent.id):
-        words.append(f"on {shortened(agent.hostname)}")
-    return " ".join(words)
-
-
-def agent_title(agent: AgentStatus) -> str:
-    """Return an agent's name, host and, if nothing can start there, why."""
-    words = [_agent_name(agent)]
-    if not agent.connected:
-        why = agent.problem or "not connected"
-        words.append(f"({why}: nothing starts there)")
-    return " ".join(words)
-
-
-def _agent_line(agent: AgentStatus, *, is_alone: bool) -> str:
-    words = [agent_title(agent)]
-    if agent.connected:
-        words.append(slot_signs(agent))
-    if not agent.connected:
-        words.append(count(len(agent.slots), "slot"))
-    elif not is_alone:  # otherwise the pool's line has it
-        words.append(summary(agent.slots))
-    if agent.num_aux:
-        words.append(f"{count(agent.num_aux, 'trial')} without slots")
-    return f"  {'  '.join(words)}"
+def agent_line(agent: AgentStatus, now: float, *, has_counts: bool = True) -> str:
+    """Return an agent with a sign for each slot, and the number of slots by state."""
+    counts = counts_line([agent]) if has_counts else ""
+    return "  ".join(filter(None, (agent_title(agent, now), slot_signs(agent), counts)))
 
 
 def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
@@ -140,7 +107,8 @@ def _slot_lines(agent: AgentStatus, at: float) -> Iterator[str]:
     ]
     width = max((len(numbers) for numbers, *_ in groups), default=0)
     for numbers, first, last in groups:
-        yield f"    {numbers:<{width}} {BARS[first.state]}  {slot_text(first, at, last.rank)}"
+        facts = " · ".join(facts_of(first, at, last_rank=last.rank))
+        yield f"    {numbers:<{width}} {BARS[first.state]}  {facts}"
 
 
 def group_slots(slots: Iterable[SlotStatus]) -> Iterator[tuple[SlotStatus, SlotStatus]]:
@@ -155,49 +123,6 @@ def _group_key(slot: SlotStatus) -> tuple[object, ...]:
     offset = None if slot.rank is None else slot.slot.id - slot.rank
     alone = slot.slot.id if slot.processes or slot.lost else None
     return slot.state, slot.is_draining, slot.allocation_id, offset, alone
-
-
-def slot_text(slot: SlotStatus, at: float, last_rank: int | None = None) -> str:
-    """Return what runs on a slot, since when, and what else uses its device.
-
-    For a group of slots with ranks of one gang, `slot` is the first, `last_rank` is on the last.
-    """
-    words = [_holder(slot, last_rank)]
-    if slot.priority is not None and slot.experiment_id is not None:
-        words.append(f"priority {slot.priority}")
-    if slot.since is not None:
-        words.append(f"since {short_time(slot.since, at)}")
-    if slot.is_draining:
-        words.append("disabled when it is over")
-    if slot.lost is not None:
-        words.append(f"{slot.lost.sentence(at)}; {RESET}")
-    words += [process_text(process, at) for process in slot.processes]
-    return " · ".join(words)
-
-
-def _holder(slot: SlotStatus, last_rank: int | None) -> str:
-    if slot.experiment_id is None:
-        return slot.state
-    word = "leaving" if slot.state == "leaving" else "used"
-    name = f" “{shortened(slot.experiment_name)}”" if slot.experiment_name else ""
-    rank = "" if slot.rank is None else f" rank {slot.rank}"
-    if last_rank not in (None, slot.rank):
-        rank = f" ranks {slot.rank}-{last_rank}"
-    return f"{word}: experiment {slot.experiment_id}{name} trial {slot.trial_id}{rank}"
-
-
-def process_text(process: DeviceProcess, at: float) -> str:
-    """Return a process of another program: its command or notebook, memory, idle time."""
-    what = shortened(process.command, _LONGEST_COMMAND)
-    if process.kernel_id is not None:
-        what = f"Jupyter kernel of {_notebook(process)}"
-    user = f" of {shortened(process.user)}" if process.user else ""
-    words = [f"pid {process.pid}{user}: {what}" if process.pid else what]
-    if process.memory_bytes:
-        words.append(size(process.memory_bytes))
-    if process.idle_since is not None:
-        words.append(f"idle for {rough_duration(at - process.idle_since)}")
-    return ", ".join(words)
 
 
 def _notebook(process: DeviceProcess) -> str:
@@ -279,7 +204,7 @@ def followers_title(first: QueueEntry, last: QueueEntry) -> str:
 def entry_title(entry: QueueEntry, at: float) -> str:
     """Return a waiting trial in one line; `at` is the present time."""
     return (
-        f"trial {entry.trial_id} of experiment {entry.experiment_id} "
-        f"“{shortened(entry.experiment_name)}” · {count(entry.slots, 'slot')} · "
-        f"priority {entry.priority} · since {short_time(entry.queued_at, at)}"
+        f"trial {entry.trial_id} of {experiment_title(entry.experiment_id, entry.experiment_name)}"
+        f" · {count(entry.slots, 'slot')} · priority {entry.priority}"
+        f" · since {short_time(entry.queued_at, at)}"
     )

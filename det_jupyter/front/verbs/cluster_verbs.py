@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from det_jupyter.client.submitting.drafts import located
 from det_jupyter.config import parse_yaml, read_yaml
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import AgentStatus, SetPools, SwitchSlots
+from det_jupyter.contract.messages import AgentStatus, ClusterView, SetPools, SwitchSlots
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
 from det_jupyter.errors import ConfigError, DetError, NotFound, UsageError
 from det_jupyter.front.verbs.cluster_tables import (
@@ -25,17 +26,17 @@ from det_jupyter.front.verbs.cluster_tables import (
     user_name,
 )
 from det_jupyter.front.verbs.cluster_text import (
+    agent_line,
     agent_title,
     pool_line,
     queue_text,
-    slot_signs,
     slots_text,
-    summary,
 )
 from det_jupyter.front.verbs.disk_notes import disk_notes
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import Listing, form_of, is_arranged, render
 from det_jupyter.front.verbs.yaml_input import set_from_yaml
+from det_jupyter.view.making.slot_bars import counts_line
 
 FRONT = 20  # trials of a pool's queue that are listed by default
 WHOLE = 1000  # the most that the master returns of a queue
@@ -45,13 +46,14 @@ _MOST_NAMED = 5  # most trials that are named by their numbers
 
 def show_slots(call: Call) -> str:
     """Return what runs on each slot, agent by agent."""
-    ledger = slots_text(call.client.cluster(limit=0), call.reader, with_all=call.options.all)
-    return "\n".join([ledger, *problem_notes(call.client, call.reader)])
+    view = call.client.cluster(limit=0)
+    ledger = slots_text(view, call.reader, with_all=call.options.all)
+    return "\n".join([ledger, *problem_notes(call.client, view, call.reader)])
 
 
-def problem_notes(client: Client, reader: Reader) -> list[str]:
+def problem_notes(client: Client, view: ClusterView, reader: Reader) -> list[str]:
     """Return a line for each problem of the master's files, and of disks."""
-    return [f"Note: {note}" for note in [*client.problems(), *disk_notes(client, reader)]]
+    return [f"Note: {note}" for note in [*client.problems(), *disk_notes(view, reader)]]
 
 
 def show_queue(call: Call) -> str:
@@ -63,17 +65,16 @@ def list_slots(call: Call) -> str:
     """Return a row for each slot, below a line for each of the first agents."""
     view = call.client.cluster(limit=0)
     agents = [agent for pool in view.pools for agent in pool.agents]
-    lines = [
-        f"{agent_title(a)}  {slot_signs(a)}  {summary(a.slots)}" for a in agents[:_MOST_AGENTS]
-    ]
-    notes = problem_notes(call.client, call.reader)
+    lines = [agent_line(agent, view.at) for agent in agents[:_MOST_AGENTS]]
+    notes = problem_notes(call.client, view, call.reader)
     return _written(call, [slots_listing(view)], above=lines, below=notes)
 
 
 def list_agents(call: Call) -> str:
     """Return a row for each agent."""
-    notes = problem_notes(call.client, call.reader)
-    return _written(call, [agents_listing(call.client.cluster(limit=0))], below=notes)
+    view = call.client.cluster(limit=0)
+    notes = problem_notes(call.client, view, call.reader)
+    return _written(call, [agents_listing(view)], below=notes)
 
 
 def add_agent(call: Call) -> str:
@@ -121,16 +122,14 @@ def remove_agents(call: Call) -> str:
 
 def list_tasks(call: Call) -> str:
     """Return a row for each trial that holds slots or waits for them."""
-    tasks = call.client.tasks(limit=WHOLE)
-    return _written(call, [tasks_listing(tasks, call.client.pools())])
+    return _written(call, [tasks_listing(call.client.cluster(limit=WHOLE))])
 
 
 def list_pools(call: Call) -> str:
     """Return a row for each pool."""
-    client = call.client
-    return _written(
-        call, [pools_listing(client.pools())], below=problem_notes(client, call.reader)
-    )
+    view = call.client.cluster(limit=0)
+    notes = problem_notes(call.client, view, call.reader)
+    return _written(call, [pools_listing(view.pools)], below=notes)
 
 
 def list_jobs(call: Call) -> str:
@@ -173,7 +172,7 @@ def switch_agents(call: Call) -> str:
         raise UsageError(f"{given.words}: give the name of an agent, or --all")
     names = [given.agent]
     if given.all:
-        names = [agent.id for pool in call.client.pools() for agent in pool.agents]
+        names = [agent.id for agent in call.client.agents()]
     return _switch(call, names, None)
 
 
@@ -188,7 +187,7 @@ def _switch(call: Call, agents: Sequence[str], slots: Sequence[int] | None) -> s
 
 def _describe_agent(agent: AgentStatus, *, is_enabled: bool) -> str:
     """Return the state of an agent's slots; after disabling also what its trials do."""
-    done = f"{agent_title(agent)}: {summary(agent.slots)}."
+    done = f"{agent_title(agent, time.time())}: {counts_line([agent])}."
     if is_enabled:
         return done
     held = [(slot.trial_id, slot) for slot in agent.slots if slot.trial_id is not None]

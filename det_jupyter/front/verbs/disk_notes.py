@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from det_jupyter.client import Client
+from det_jupyter.contract.messages import ClusterView
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.errors import DetError
 
@@ -15,10 +16,10 @@ def room_notes(client: Client, experiment_id: int, reader: Reader) -> list[str]:
     with suppress(DetError):  # the experiment is submitted: a warning that fails is no error
         expected = client.room_forecast(experiment_id)
         notes += [] if expected.fits else [expected.sentence]
-        notes += disk_notes(client, reader)
+        notes += disk_notes(client.cluster(limit=0), reader)
     return notes
 
 
-def disk_notes(client: Client, reader: Reader) -> list[str]:
+def disk_notes(view: ClusterView, reader: Reader) -> list[str]:
     """Return a sentence for each disk that is full, or will be soon."""
-    return [status.sentence(reader) for status in client.cluster(limit=0).disks]
+    return [status.sentence(reader) for status in view.disks]

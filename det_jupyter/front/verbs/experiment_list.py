@@ -9,7 +9,7 @@ from det_jupyter.client import Client
 from det_jupyter.client.handles.queries import make_query, to_rows
 from det_jupyter.client.tables import to_csv
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows
-from det_jupyter.contract.messages.status import STATUS_WORDS, api_name, with_alarm
+from det_jupyter.contract.messages.status import api_name
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import date, shortened
 from det_jupyter.errors import NotFound
@@ -125,8 +125,7 @@ def _row(row: ExperimentRow) -> tuple[str, ...]:
 
 
 def _state(row: ExperimentRow) -> str:
-    word = with_alarm(STATUS_WORDS[row.status], row.alarm_kind)
-    return f"{word} (archived)" if row.is_archived else word
+    return f"{row.status_word} (archived)" if row.is_archived else row.status_word
 
 
 def _cells(row: ExperimentRow, *, is_data: bool = False) -> tuple[Cell, ...]:

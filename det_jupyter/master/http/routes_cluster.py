@@ -16,10 +16,8 @@ from det_jupyter.contract.messages import (
     ExperimentQuery,
     JobEntry,
     MasterInfo,
-    PoolStatus,
     Reason,
     State,
-    TaskEntry,
     Wire,
 )
 from det_jupyter.contract.messages.status import api_name
@@ -107,11 +105,6 @@ def master_routes(
         request_stop(body.everything)
         return JsonResponse(public)
 
-    @routes.get("/agents", response_model=list[AgentStatus])
-    async def agents() -> Response:
-        """Return the agents with their slots and what runs on them."""
-        return JsonResponse(service.views.agents())
-
     return routes
 
 
@@ -121,18 +114,13 @@ def cluster_routes(service: Service) -> APIRouter:
 
     @routes.get("/cluster", response_model=ClusterView)
     async def cluster(limit: Limit = _QUEUE_SHOWN, experiment_id: Whole | None = None) -> Response:
-        """Return all pools, which trials hold which slots, and the first trials of each queue."""
+        """Return all pools with their agents, and the trials that hold slots or wait for them."""
         return JsonResponse(service.views.cluster(limit=limit, experiment_id=experiment_id))
 
     @routes.get("/jobs", response_model=list[JobEntry])
     async def jobs() -> Response:
         """Return the experiments that are not over, in the order of the queue."""
         return JsonResponse(job_entries(service.machine))
-
-    @routes.get("/tasks", response_model=list[TaskEntry])
-    async def tasks(limit: Limit = _QUEUE_SHOWN) -> Response:
-        """Return the trials that hold slots, and the first of those that wait."""
-        return JsonResponse(service.views.tasks(limit=limit))
 
     @routes.get("/trials/{trial_id}/reason", response_model=Reason)
     async def reason(trial_id: Whole) -> Response:
@@ -151,10 +139,5 @@ def cluster_routes(service: Service) -> APIRouter:
             return JsonResponse(Possibility(problem=unknown))
         problem = find_pool_problem(state, name, slots, is_single_agent=is_single_agent)
         return JsonResponse(Possibility(problem=problem))
-
-    @routes.get("/pools", response_model=list[PoolStatus])
-    async def pools() -> Response:
-        """Return the pools with their agents and slots."""
-        return JsonResponse(service.views.pools())
 
     return routes

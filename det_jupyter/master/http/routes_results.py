@@ -62,11 +62,6 @@ def result_routes(service: Service) -> APIRouter:
         service.machine.state.experiment(experiment_id)
         return await asyncio.to_thread(_read_curves, service, experiment_id, max_points, repeats)
 
-    @routes.get("/trials/holding", response_model=list[TrialView])
-    async def holding() -> Response:
-        """Return the trials that hold slots."""
-        return JsonResponse(service.views.holding())
-
     @routes.get("/trials/{trial_id}", response_model=TrialView)
     async def trial(trial_id: Whole) -> Response:
         """Return one trial."""

@@ -16,7 +16,6 @@ from det_jupyter.contract.messages import (
     ModelView,
     PoolStatus,
     Reason,
-    TaskEntry,
     TrialView,
 )
 from det_jupyter.contract.values.text import by_name
@@ -34,7 +33,6 @@ from det_jupyter.master.views.pool_views import (
     agent_status,
     cluster_view,
     pool_statuses,
-    task_entries,
 )
 from det_jupyter.master.views.wait_reasons import WaitReasons
 
@@ -168,10 +166,6 @@ class Views:
         view.disks = self._store.facts.get().disks
         self._note_links(agent for pool in view.pools for agent in pool.agents)
         return view
-
-    def tasks(self, *, limit: int) -> list[TaskEntry]:
-        """Return the trials that hold slots, and the first `limit` waiting ones of each pool."""
-        return task_entries(self._machine, self.reasons(0).of, limit)
 
     def pools(self) -> list[PoolStatus]:
         pools = pool_statuses(self._machine)

@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
     State,
     alarm_of,
 )
-from det_jupyter.contract.messages.status import experiment_status
+from det_jupyter.contract.messages.status import STATUS_WORDS, experiment_status, with_alarm
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.entrypoints import entrypoint_text
 from det_jupyter.errors import ConfigError, Problem
@@ -138,6 +138,7 @@ def _row(
     living = indexes.unfinished_trials(experiment.id)
     holding = [trial.allocation for trial in living if trial.holds_slots and trial.allocation]
     gangs = sorted({allocation.state for allocation in holding})
+    status = experiment_status(experiment.state, gangs, len(experiment.trial_ids))
     alarm = _alarm(living, is_single=experiment.searcher_name == "single")
     leaving = (
         leaving_of(state, trial, progress.get(trial.id, (0, 0.0))[0])
@@ -148,7 +149,8 @@ def _row(
         experiment,
         name=experiment.name,
         leaving=next(filter(None, leaving), None),
-        status=experiment_status(experiment.state, gangs, len(experiment.trial_ids)),
+        status=status,
+        status_word=with_alarm(STATUS_WORDS[status], alarm.kind),
         progress=progress_of(state, experiment, progress, living),
         metric=experiment.metric,
         smaller_is_better=experiment.direction is Direction.MINIMIZE,

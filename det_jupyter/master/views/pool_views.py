@@ -18,7 +18,6 @@ from det_jupyter.contract.messages import (
     RunEntry,
     SlotStatus,
     SlotView,
-    TaskEntry,
 )
 from det_jupyter.contract.values.text import by_name
 from det_jupyter.master.machine.machine import Machine
@@ -49,6 +48,7 @@ def cluster_view(
     ]
     return ClusterView(
         pools=pool_statuses(machine),
+        holding=list(_holding_entries(machine)),
         queue=entries,
         num_waiting=machine.queue.num_waiting,
         at=now,
@@ -62,26 +62,42 @@ def _queue_entries(
     behind = (place for place in range(limit, len(order)) if order[place].group == experiment_id)
     for position in (*range(min(limit, len(order))), *islice(behind, limit)):
         trial = machine.state.trial_of(order[position].id)
-        assert trial.allocation is not None
         yield QueueEntry.built_from(
-            _run_entry(machine, trial, trial.allocation, name),
+            _run_entry(machine, trial, name),
             weight=machine.state.experiments[trial.experiment_id].weight,
-            queued_at=trial.allocation.queued_at,
             position=position,
             reason=why(trial),
         )
 
 
-def _run_entry(machine: Machine, trial: Trial, allocation: Allocation, pool: str) -> RunEntry:
-    experiment = machine.state.experiments[trial.experiment_id]
+def _holding_entries(machine: Machine) -> Iterator[RunEntry]:
+    state = machine.state
+    holding = {
+        trial.id: trial
+        for agent_id in state.agents
+        for trial in machine.indexes.trials_on_agent(agent_id)
+    }
+    for trial in holding.values():
+        assert trial.allocation is not None
+        pool = state.pool_of(state.experiments[trial.experiment_id])
+        if trial.allocation.agent_id:
+            pool = state.pool_of_agent(trial.allocation.agent_id)
+        yield _run_entry(machine, trial, pool)
+
+
+def _run_entry(machine: Machine, trial: Trial, pool: str) -> RunEntry:
+    experiment, allocation = machine.state.experiments[trial.experiment_id], trial.allocation
+    assert allocation is not None
     return RunEntry(
         trial_id=trial.id,
         experiment_id=experiment.id,
         experiment_name=experiment.name,
         allocation_id=allocation.id,
+        agent_ids=list(dict.fromkeys(allocation.agent_ids)),
         pool=pool,
         slots=experiment.slots_per_trial,
         priority=experiment.priority,
+        queued_at=allocation.queued_at,
     )
 
 
@@ -202,34 +218,4 @@ def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) 
         num_running=num_running,
         num_waiting=num_waiting,
         jobs_ahead=ahead.get(name, 0) if has_order else None,
-    )
-
-
-def task_entries(machine: Machine, why: Why, limit: int) -> list[TaskEntry]:
-    """Return the trials that hold slots, and the first `limit` waiting ones of each pool."""
-    holding = {
-        trial.id: trial
-        for agent_id in machine.state.agents
-        for trial in machine.indexes.trials_on_agent(agent_id)
-    }
-    entries = [_task_entry(machine, trial, None) for trial in holding.values()]
-    for name in machine.state.pool_configs:
-        for request in machine.queue.snapshot(name).order[:limit]:
-            trial = machine.state.trial_of(request.id)
-            entries.append(_task_entry(machine, trial, why(trial).sentence))
-    return entries
-
-
-def _task_entry(machine: Machine, trial: Trial, waiting_for: str | None) -> TaskEntry:
-    allocation, state = trial.allocation, machine.state
-    assert allocation is not None
-    pool = state.pool_of(state.experiments[trial.experiment_id])
-    if allocation.agent_id:
-        pool = state.pool_of_agent(allocation.agent_id)
-    return TaskEntry.built_from(
-        _run_entry(machine, trial, allocation, pool),
-        state=str(allocation.state),
-        agent_ids=list(dict.fromkeys(allocation.agent_ids)),
-        registered_at=allocation.queued_at,
-        waiting_for=waiting_for,
     )

@@ -15,7 +15,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialView,
 )
-from det_jupyter.contract.messages.status import PAUSES
+from det_jupyter.contract.messages.status import PAUSES, VERBS, Action, Verb
 from det_jupyter.contract.trial.plain_trainers import describe_plain
 from det_jupyter.contract.values.text import TRAINING_CONTINUES
 from det_jupyter.view.making.charts import build_charts, no_metrics
@@ -31,7 +31,7 @@ from det_jupyter.view.making.search_charts import compare_trials
 from det_jupyter.view.making.search_view import build_search, is_search, search_summary
 from det_jupyter.view.making.trial_view import build_changes, build_trial
 from det_jupyter.view.making.waits import build_cluster, disk_sentences, wait_of_search
-from det_jupyter.view.model.status_looks import ENDED, VERBS, Action, Verb
+from det_jupyter.view.model.status_looks import ENDED
 from det_jupyter.view.model.trial_state import Checkpoints, HungTrial, TrialDetails
 from det_jupyter.view.model.view_state import CaptureRow, ViewState
 

@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.messages.leaving_words import end_now, leaving_sentence
-from det_jupyter.contract.messages.status import with_alarm
+from det_jupyter.contract.messages.status import VERBS, Status
 from det_jupyter.contract.values.text import count, shortened
 from det_jupyter.view.making.experiment_facts import (
     finite,
@@ -35,13 +35,11 @@ from det_jupyter.view.model.sidebar import (
     AgentUsage,
     ClusterState,
     DiskLine,
-    ExperimentLine,
     RankLine,
     SlotUsage,
     TrialLine,
     TrialList,
 )
-from det_jupyter.view.model.status_looks import STATUS_WORDS, VERBS, Status
 
 IN_LINE = "waits for its turn"
 _MAX_DESCRIPTION = 400
@@ -55,10 +53,15 @@ NO_SAMPLE = "no samples yet"
 _MOST_LOST = 8  # most agents listed that have left
 
 
-def build_line(row: ExperimentRow, entry: QueueEntry | None, now: float) -> ExperimentLine:
-    """Return an experiment's line; `entry` is its first trial in the fetched queue, or None."""
-    status = row.status
-    is_waiting = status == "queued"
+def build_row(row: ExperimentRow, entry: QueueEntry | None, now: float) -> ExperimentRow:
+    """Return a row of the sidebar: long texts are shortened, and it has what depends on the queue.
+
+    Args:
+        row: The row as the answer to a query.
+        entry: Its first trial in the fetched queue; None if it has none there.
+        now: UTC seconds.
+    """
+    is_waiting = row.status == "queued"
     wait, remedies = "", []
     if row.leaving is not None:
         wait, remedies = leaving_sentence(row.leaving, now), end_now(row.leaving)
@@ -67,19 +70,20 @@ def build_line(row: ExperimentRow, entry: QueueEntry | None, now: float) -> Expe
         has_own = row.alarm_kind in ("waits for room", "uploads wait")
         wait = entry.reason.sentence if entry is not None else "" if has_own else IN_LINE
         remedies = entry.reason.remedies if entry is not None else []
-    return ExperimentLine.built_from(
-        row,
-        key=f"{row.id}@{row.created_at}",
-        status_word=with_alarm(STATUS_WORDS[status], row.alarm_kind),
-        progress=fraction(row.progress),
-        best_metric=finite(row.best_metric),
-        description=shortened(row.description, _MAX_DESCRIPTION),
-        queue_place=entry.position if is_waiting and entry is not None else None,
-        wait=shortened(wait, MAX_SENTENCE),
-        remedies=build_remedies(remedies),
-        failure=shortened(row.failure, MAX_SENTENCE),
-        alarm=shortened(row.alarm, MAX_SENTENCE),
-        actions=[] if row.state.is_terminal else [build_action(v, row.state) for v in VERBS],
+    is_over = row.state.is_terminal
+    return row.model_copy(
+        update={
+            "key": f"{row.id}@{row.created_at}",
+            "progress": fraction(row.progress),
+            "best_metric": finite(row.best_metric),
+            "description": shortened(row.description, _MAX_DESCRIPTION),
+            "queue_place": entry.position if is_waiting and entry is not None else None,
+            "wait": shortened(wait, MAX_SENTENCE),
+            "remedies": build_remedies(remedies),
+            "failure": shortened(row.failure, MAX_SENTENCE),
+            "alarm": shortened(row.alarm, MAX_SENTENCE),
+            "actions": [] if is_over else [build_action(verb, row.state) for verb in VERBS],
+        }
     )
 
 

@@ -1,7 +1,7 @@
 """Makes the bars of agents and their slots, for views and the sidebar. Pure.
 
 A view has a limited number of agents and slots: those that the experiment uses are drawn first,
-and the rest is counted.
+and the rest is counted. The words are also those of `det` (front/verbs/cluster_text.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def counts_line(agents: Sequence[AgentStatus], noun: str = "slot") -> str:
     if not states:
         return "no slots"
     words = {**_STATE_WORDS, "gone": "not connected"}
-    parts = [f"{states[state]} {word}" for state, word in words.items() if states[state]]
+    parts = [f"{states[state]:,} {word}" for state, word in words.items() if states[state]]
     return f"{count(states.total(), noun)}: {', '.join(parts)}"
 
 
@@ -72,7 +72,7 @@ def _pool(pool: PoolStatus, drawn: set[str], own_id: int, now: float) -> PoolSlo
     more = f"{count(len(folded), 'more agent')} with {counts_line(folded)}" if folded else ""
     return PoolSlots(
         name=shortened(pool.name),
-        rules=_rules(pool),
+        rules=rules_of(pool),
         counts=counts_line(pool.agents),
         agents=[
             build_agent(agent, own_id, now, most=MAX_BARS_OF_AGENT)
@@ -83,7 +83,8 @@ def _pool(pool: PoolStatus, drawn: set[str], own_id: int, now: float) -> PoolSlo
     )
 
 
-def _rules(pool: PoolStatus) -> str:
+def rules_of(pool: PoolStatus) -> str:
+    """Return the scheduling policy of a pool: `by priority, with preemption`."""
     parts = [_POLICIES[pool.policy]]
     if pool.preemption and pool.policy != "round_robin":
         parts.append("with preemption")
@@ -103,7 +104,7 @@ def build_agent(agent: AgentStatus, own_id: int, now: float, most: int | None = 
         hostname=shortened(agent.hostname),
         pool=shortened(agent.pool),
         is_connected=agent.connected,
-        note="; ".join(filter(None, (_note(agent, now), agent.problem))),
+        note=note_of(agent, now),
         facts=_agent_facts(agent),
         slots=[_slot(agent, one, own_id, now) for one in agent.slots if one.slot.id in ids],
         more=f"and {counts_line([rest], 'more slot')}" if folded else "",
@@ -120,7 +121,7 @@ def _agent_facts(agent: AgentStatus) -> list[str]:
     return [shortened(fact) for fact in facts if fact]
 
 
-def _note(agent: AgentStatus, now: float) -> str:
+def note_of(agent: AgentStatus, now: float) -> str:
     """Return the unusual facts of an agent, such as "not connected"; "" if there are none."""
     state = agent.state(now)
     parts = [] if state == "connected" else [state]
@@ -132,21 +133,22 @@ def _note(agent: AgentStatus, now: float) -> str:
         parts.append("no slots")
     if agent.num_aux:
         parts.append(f"{count(agent.num_aux, 'trial')} without slots")
-    return ", ".join(parts)
+    return "; ".join(filter(None, (", ".join(parts), agent.problem)))
 
 
 def _slot(agent: AgentStatus, slot: SlotStatus, own_id: int, now: float) -> Slot:
     is_own = slot.experiment_id == own_id
     is_gone = not agent.connected and slot.experiment_id is None
-    more = ["its agent is not connected"] if is_gone else _facts(slot, now, is_own=is_own)
+    more = ["its agent is not connected"] if is_gone else facts_of(slot, now, is_own=is_own)
     device = shortened(slot_label(slot.slot))
+    memory = [f"{size(slot.slot.memory_bytes)} of memory"] if slot.slot.memory_bytes else []
     return Slot(
         id=slot.slot.id,
         device=device,
         state="disabled" if is_gone else slot.state,
         is_own=is_own,
         who="not connected" if is_gone else _occupant(slot, is_own=is_own),
-        facts=[f"slot {slot.slot.id}", device, *more],
+        facts=[f"slot {slot.slot.id}", device, *memory, *more],
         experiment_id=slot.experiment_id,
         trial_id=slot.trial_id,
         rank=slot.rank,
@@ -173,20 +175,26 @@ def _program(process: DeviceProcess) -> str:
     return shortened(f"{program.rpartition('/')[2]} {rest}".strip()) or f"pid {process.pid}"
 
 
-def _facts(slot: SlotStatus, now: float, *, is_own: bool) -> list[str]:
+def facts_of(
+    slot: SlotStatus, now: float, *, is_own: bool = False, last_rank: int | None = None
+) -> list[str]:
+    """Return the state of a slot, what runs on it, and since when, each in a few words.
+
+    For a group of slots with ranks of one gang, `slot` is the first, `last_rank` is on the last.
+    """
     facts = [_state(slot)]
     if slot.experiment_id is not None:
         whose = experiment_title(slot.experiment_id, slot.experiment_name)
         facts.append(f"{whose} (this one)" if is_own else whose)
     if slot.trial_id is not None:
         rank = "" if slot.rank is None else f", rank {slot.rank}"
+        if last_rank not in (None, slot.rank):
+            rank = f", ranks {slot.rank}-{last_rank}"
         facts.append(f"trial {slot.trial_id}{rank}")
     if slot.priority is not None:
         facts.append(f"priority {slot.priority}")
     if slot.since is not None:
         facts.append(f"since {short_time(slot.since, now)}")
-    if slot.slot.memory_bytes:
-        facts.append(f"{size(slot.slot.memory_bytes)} of memory")
     facts += [_process(process, now) for process in slot.processes[:MAX_PROCESSES]]
     if (hidden := len(slot.processes) - MAX_PROCESSES) > 0:
         facts.append(f"and {hidden} more")
@@ -202,7 +210,7 @@ def _state(slot: SlotStatus) -> str:
 
 
 def _process(process: DeviceProcess, now: float) -> str:
-    parts = [f"pid {process.pid}"]
+    parts = [f"pid {process.pid}"] if process.pid else []
     parts += [f"of {shortened(process.user)}"] if process.user else []
     what = "Jupyter kernel" if process.kernel_id else shortened(process.command)
     parts += [what] if what else []

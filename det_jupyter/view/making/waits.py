@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.leaving_words import end_now, leaving_sentence
-from det_jupyter.contract.messages.resources import command_lines
+from det_jupyter.contract.messages.resources import RemedyButton, command_lines
 from det_jupyter.contract.values.reader import NOTEBOOK
 from det_jupyter.contract.values.text import (
     clock,
@@ -31,7 +31,7 @@ from det_jupyter.contract.values.text import (
 )
 from det_jupyter.view.making.experiment_facts import trial_status
 from det_jupyter.view.making.slot_bars import build_pools, counts_line
-from det_jupyter.view.model.slots_and_queue import QueueRow, RemedyButton, SlotsAndQueue, Wait
+from det_jupyter.view.model.slots_and_queue import QueueRow, SlotsAndQueue, Wait
 
 MAX_FRONT = 8  # rows of each pool's queue
 MAX_ROWS = 24  # rows for the fronts of all pools' queues

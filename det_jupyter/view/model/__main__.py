@@ -17,6 +17,7 @@ from typing_extensions import is_typeddict
 from det_jupyter.contract.messages import (
     ConfigText,
     Curve,
+    ExperimentRow,
     LogPage,
     SeriesQuery,
     TemplateView,
@@ -135,11 +136,7 @@ def state_module() -> str:
     """Return the source of `state.ts`: the interfaces and constants of view states."""
     head = _HEAD.format(about=_STATE, name="state")
     words = [f"export type {name} = {_literal(hint)};\n" for hint, name in _NAMED.items()]
-    classes = [
-        member
-        for member in _MEMBERS.values()
-        if _is_class(member) and member.__module__.startswith(f"{__package__}.")
-    ]
+    classes = filter(_is_class, _MEMBERS.values())
     constants = [f"export const {name} = {_value(value)};\n" for name, value in _CONSTANTS.items()]
     return "\n".join([head, *words, *map(interface, dict.fromkeys(classes)), *constants])
 
@@ -167,7 +164,8 @@ def _classes_in(hint: Any) -> Iterator[type]:
 def interface(cls: type, names: Iterable[str] | None = None) -> str:
     """Return a class as an interface (`Slot` becomes `ISlot`), with all fields or only `names`."""
     hints = _hints(cls)
-    names = hints if names is None else names
+    left_out = sidebar.LEFT_OUT if cls is ExperimentRow else ()
+    names = [name for name in hints if name not in left_out] if names is None else names
     fields = [f"  {name}: {_type(hints[name])};\n" for name in names]
     return f"export interface I{cls.__name__} {{\n{''.join(fields)}}}\n"
 

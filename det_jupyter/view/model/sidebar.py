@@ -4,37 +4,19 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from det_jupyter.contract.messages import ListedExperiment
+from det_jupyter.contract.messages import ExperimentRow
 from det_jupyter.contract.messages.status import AlarmKind
-from det_jupyter.view.model.slots_and_queue import AgentBar, RemedyButton
-from det_jupyter.view.model.status_looks import Action
+from det_jupyter.view.model.slots_and_queue import AgentBar
 from det_jupyter.view.model.trial_state import RankStatus, TrialStatus
 
-
-class ExperimentLine(ListedExperiment):
-    """An experiment in the sidebar's lists; long texts are shortened.
-
-    Args:
-        key: The key of its places in a page (view/forms/notebook_output.py).
-        queue_place: The number of trials before its first one in the queue; None if not fetched.
-        wait: A sentence on why its first waiting trial waits, or on what delays its ranks that
-            have to leave; "" if none waits.
-        remedies: Changes that would start that trial, or end those ranks.
-        actions: Its buttons; none after its end.
-    """
-
-    key: str
-    status_word: str
-    queue_place: int | None
-    wait: str
-    remedies: list[RemedyButton]
-    actions: list[Action]
+# Fields of rows that no page uses.
+LEFT_OUT = frozenset(("state", "hparams", "pool", "parent_id", "leaving"))
 
 
 class ExperimentList(TypedDict):
-    """The document `experiments`: all experiments of the master, by id."""
+    """The document `experiments`: all experiments of the master, by id, without `LEFT_OUT`."""
 
-    rows: dict[str, ExperimentLine]
+    rows: dict[str, ExperimentRow]
 
 
 class DiskLine(TypedDict):
@@ -99,7 +81,7 @@ class RankLine(RankStatus):
 
 
 class TrialLine(TrialStatus):
-    """A trial that holds slots, in the Running panel; `alarm` as in ExperimentLine."""
+    """A trial that holds slots, in the Running panel; `alarm` as in ExperimentRow."""
 
     experiment_id: int
     experiment: str

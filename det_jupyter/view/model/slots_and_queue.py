@@ -10,6 +10,8 @@ from typing import Literal
 
 from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
 
+from det_jupyter.contract.messages.resources import RemedyButton
+
 SlotState = Literal["free", "used", "leaving", "occupied", "lost", "disabled"]
 
 
@@ -67,21 +69,6 @@ class PoolSlots(TypedDict):
     counts: str
     agents: list[AgentBar]
     more: str
-
-
-class RemedyButton(TypedDict):
-    """A change that would start a waiting trial.
-
-    Args:
-        id: The command that its button sends.
-        command: The command to type; "" if there is none.
-        button: The label of its button; "" if there is none.
-    """
-
-    id: str
-    sentence: str
-    command: str
-    button: str
 
 
 class Wait(TypedDict):

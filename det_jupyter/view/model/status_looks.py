@@ -1,15 +1,12 @@
-"""Marks and colours of states of experiments and trials, and the buttons for them."""
+"""Marks and colours of states of experiments and trials."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from typing_extensions import TypedDict  # pydantic accepts no other before Python 3.12
 
-from det_jupyter.contract.messages.status import ENDED, STATUS_WORDS, Status
-
-Verb = Literal["pause", "activate", "kill"]
-VERBS: tuple[Verb, ...] = get_args(Verb)
+from det_jupyter.contract.messages.status import ENDED, STATUS_WORDS, Status, Verb
 
 Mark = Literal["promoted", "finished", "running", "resting", "stopped", "error", "canceled"]
 Tone = Literal["brand", "good", "warn", "bad", "text"]
@@ -40,21 +37,10 @@ MARKS: dict[Mark, MarkLook] = {
 }
 
 
-class Action(TypedDict):
-    """A button. `why` is its effect, or the reason if it is disabled."""
-
-    verb: Verb
-    label: str
-    enabled: bool
-    why: str
-
-
 __all__ = [
     "ENDED",
     "MARKS",
     "STATUS_WORDS",
-    "VERBS",
-    "Action",
     "Mark",
     "MarkLook",
     "Status",

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from det_jupyter.contract.messages.status import Action
 from det_jupyter.view.model.search_state import SearchState
 from det_jupyter.view.model.slots_and_queue import SlotsAndQueue
-from det_jupyter.view.model.status_looks import Action, Status
+from det_jupyter.view.model.status_looks import Status
 from det_jupyter.view.model.trial_state import (
     ChangeLine,
     Chart,

@@ -15,7 +15,7 @@ import type { ISignal } from '@lumino/signaling';
 import type {
   IClusterState,
   IComparisonState,
-  IExperimentLine,
+  IExperimentRow,
   IExperimentList,
   IModelList,
   IModelState,
@@ -92,7 +92,7 @@ export interface IFollowed<A> extends IDisposable {
 /** All experiments of the master, including archived ones. */
 export interface IExperiments {
   readonly isReady: boolean;
-  readonly rows: ReadonlyMap<number, IExperimentLine>;
+  readonly rows: ReadonlyMap<number, IExperimentRow>;
   /** Emitted with the ids of changed experiments; `null`: all may have changed. */
   readonly changed: ISignal<IExperiments, readonly number[] | null>;
 }

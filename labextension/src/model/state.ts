@@ -18,6 +18,13 @@ export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' |
 
 export type AlarmKind = '' | 'diverged' | 'hangs' | 'waits for room' | 'uploads wait';
 
+export interface IRemedyButton {
+  id: string;
+  sentence: string;
+  command: string;
+  button: string;
+}
+
 export interface ISlot {
   id: number;
   device: string;
@@ -47,13 +54,6 @@ export interface IPoolSlots {
   counts: string;
   agents: IAgentBar[];
   more: string;
-}
-
-export interface IRemedyButton {
-  id: string;
-  sentence: string;
-  command: string;
-  button: string;
 }
 
 export interface IWait {
@@ -115,13 +115,6 @@ export interface IMarkLook {
   path: string;
   is_filled: boolean;
   tone: Tone;
-}
-
-export interface IAction {
-  verb: Verb;
-  label: string;
-  enabled: boolean;
-  why: string;
 }
 
 export interface IChartSeries {
@@ -335,6 +328,13 @@ export interface ISearchState {
   chosen: IChosen | null;
 }
 
+export interface IAction {
+  verb: Verb;
+  label: string;
+  enabled: boolean;
+  why: string;
+}
+
 export interface ICaptureRow {
   name: string;
   cell: string;
@@ -417,7 +417,7 @@ export interface IComparisonState {
   no_code: string;
 }
 
-export interface IExperimentLine {
+export interface IExperimentRow {
   id: number;
   created_at: number;
   ended_at: number | null;
@@ -426,6 +426,7 @@ export interface IExperimentLine {
   priority: number;
   name: string;
   status: Status;
+  status_word: string;
   progress: number;
   metric: string;
   smaller_is_better: boolean;
@@ -436,14 +437,13 @@ export interface IExperimentLine {
   labels: string[];
   description: string;
   notebook: string | null;
-  num_slots: number;
   failure: string;
   alarm: string;
   alarm_kind: AlarmKind;
   position: number;
   is_quiet: boolean;
+  num_slots: number;
   key: string;
-  status_word: string;
   queue_place: number | null;
   wait: string;
   remedies: IRemedyButton[];
@@ -451,7 +451,7 @@ export interface IExperimentLine {
 }
 
 export interface IExperimentList {
-  rows: Record<string, IExperimentLine>;
+  rows: Record<string, IExperimentRow>;
 }
 
 export interface IDiskLine {

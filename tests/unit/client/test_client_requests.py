@@ -96,7 +96,6 @@ ITEM = FeedItem(seq=6, at=1.0, kind="cluster", experiment_id=0, data={})
     [
         (lambda c: c.experiment(3), plain(EXPERIMENT), ("GET", "/experiments/3", {}), EXPERIMENT),
         (lambda c: c.trial(4), plain(TRIAL), ("GET", "/trials/4", {}), TRIAL),
-        (lambda c: c.holding(), [plain(TRIAL)], ("GET", "/trials/holding", {}), [TRIAL]),
         (
             lambda c: c.curves(3, max_points=9),
             [plain(CURVE)],
@@ -118,10 +117,7 @@ ITEM = FeedItem(seq=6, at=1.0, kind="cluster", experiment_id=0, data={})
             {"a.py": "x"},
         ),
         (lambda c: c.timings(4, after=5), [], ("GET", "/trials/4/timings", {"after": "5"}), []),
-        (lambda c: c.agents(), [], ("GET", "/agents", {}), []),
         (lambda c: c.jobs(), [], ("GET", "/jobs", {}), []),
-        (lambda c: c.tasks(limit=2), [], ("GET", "/tasks", {"limit": "2"}), []),
-        (lambda c: c.pools(), [], ("GET", "/pools", {}), []),
         (lambda c: c.clusters(), [], ("GET", "/clusters", {}), []),
         (lambda c: c.templates(), [], ("GET", "/templates", {}), []),
         (lambda c: c.trackers(3), [], ("GET", "/experiments/3/trackers", {}), []),

@@ -15,7 +15,7 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.errors import CaptureError, ConfigError, Problem
 from tests.problems import said
 from tests.unit.client.handles.test_experiment import Wired
-from tests.unit.front.verbs.cluster_samples import agent, pool, slot
+from tests.unit.front.verbs.cluster_samples import agent, cluster, pool, slot
 from tests.unit.view.view_samples import experiment
 
 MODEL = """
@@ -45,7 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def wired(tmp_path: Path) -> Wired:
     wired = Wired(
         experiments=experiment(id=12),
-        pools=[pool(agent(slot(0)))],
+        cluster=cluster(pool(agent(slot(0)))),
         possible={"problem": {"path": "resources.slots_per_trial", "text": "got 9"}},
     )
     info = wired.client.session.info.model_copy(update={"data_dir": str(tmp_path / "data")})

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from det_jupyter.contract.documents.patches import apply_changes, changes
-from det_jupyter.contract.messages import ClusterView, State
+from det_jupyter.contract.messages import ClusterView, ExperimentRow, State
 from det_jupyter.reader.list_sources import ExperimentsSource
 from det_jupyter.reader.listeners import Listeners
 from det_jupyter.reader.overview import Overview
+from det_jupyter.view.model.sidebar import LEFT_OUT
 from tests.unit.front.verbs.finding_samples import row
 from tests.unit.view.view_cluster_samples import cluster, entry, pool
 
@@ -57,6 +58,7 @@ def test_the_list_has_all_and_keeps_the_lines_that_have_not_changed() -> None:
     world.drop(3)
     after = rows_of(source)
     assert [*after] == ["1", "2", "4"]
+    assert after["2"].keys() == ExperimentRow.model_fields.keys() - LEFT_OUT
     assert after["1"] is before["1"]
     assert after["2"]["progress"] == 0.75
 

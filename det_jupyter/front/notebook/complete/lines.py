@@ -117,7 +117,7 @@ QUESTIONS: dict[str, Fetch] = {  # experiments newest first, waiting trials in t
     "experiments": lambda c: [str(e.id) for e in c.find(ExperimentQuery(archived=True)).rows],
     "templates": lambda c: [template.name for template in c.templates()],
     "models": lambda c: [model.name for model in c.models()],
-    "agents": lambda c: [agent.id for pool in c.pools() for agent in pool.agents],
+    "agents": lambda c: [agent.id for agent in c.agents()],
     "pools": lambda c: [pool.name for pool in c.pools()],
     "trials": lambda c: [str(entry.trial_id) for entry in c.cluster().queue],
 }

@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
     SlotStatus,
 )
 from det_jupyter.contract.values.reader import NOTEBOOK
-from det_jupyter.contract.values.text import count, shortened
+from det_jupyter.contract.values.text import shortened
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.verbs.cluster_tables import jobs_listings, user_name
 from det_jupyter.front.verbs.cluster_text import (
@@ -34,12 +34,11 @@ from det_jupyter.front.verbs.cluster_text import (
     pool_line,
     queue_text,
     slot_signs,
-    slot_text,
     slots_text,
-    summary,
 )
 from det_jupyter.front.verbs.cluster_verbs import FRONT, WHOLE, problem_notes
 from det_jupyter.front.verbs.listings import MOST_ROWS, Listing, html_table
+from det_jupyter.view.making.slot_bars import counts_line, facts_of
 
 _LINE = "var(--jp-border-color1, currentColor)"
 _BOX = (
@@ -88,9 +87,10 @@ def slots(*, all: bool = False) -> Displayed[ClusterView]:
         all: Print every slot, however many there are.
     """
     client = connection.client()
-    notes = problem_notes(client, NOTEBOOK)
+    view = client.cluster(limit=0)
+    notes = problem_notes(client, view, NOTEBOOK)
     return Displayed(
-        client.cluster(limit=0),
+        view,
         lambda view: "\n".join([slots_text(view, NOTEBOOK, with_all=all), *notes]),
         lambda view: slots_page(view, notes),
     )
@@ -128,26 +128,22 @@ def slots_page(view: ClusterView, notes: Sequence[str] = ()) -> str:
         parts.append(f"<p><b>{escape(pool_line(pool))}</b></p>")
         parts += [_agent(agent, view.at, is_short=is_short) for agent in pool.agents[:MOST_AGENTS]]
         if hidden := pool.agents[MOST_AGENTS:]:
-            slots = [slot for agent in hidden for slot in agent.slots]
-            parts.append(f"<p>… and {len(hidden):,} more agents: {escape(summary(slots))}</p>")
+            parts.append(f"<p>… and {len(hidden):,} more agents: {counts_line(hidden)}</p>")
     parts += [f"<p>{escape(hint)}</p>" for hint in (*idle_hints(view, NOTEBOOK), *notes)]
     return f"<div>{''.join(parts) or 'There is no pool.'}</div>"
 
 
 def _agent(agent: AgentStatus, at: float, *, is_short: bool) -> str:
-    title = escape(agent_title(agent))
-    if not agent.connected:
-        return f"<div>{title}, {count(len(agent.slots), 'slot')}</div>"
-    if not is_short:
-        return (
-            f"<div>{title} <code>{slot_signs(agent)}</code> {escape(summary(agent.slots))}</div>"
-        )
+    title = escape(agent_title(agent, at))
+    if not (agent.connected and is_short):
+        return f"<div>{title} <code>{slot_signs(agent)}</code> {counts_line([agent])}</div>"
     boxes = "".join(_box(slot, at) for slot in agent.slots)
     return f'<div style="margin-bottom:4px"><div>{title}</div>{boxes}</div>'
 
 
 def _box(slot: SlotStatus, at: float) -> str:
-    whole = escape(f"slot {slot.slot.id} ({slot.slot.name}): {slot_text(slot, at)}", quote=True)
+    facts = " · ".join(facts_of(slot, at))
+    whole = escape(f"slot {slot.slot.id} ({slot.slot.name}): {facts}", quote=True)
     first, second = _box_lines(slot)
     return (
         f'<span title="{whole}" style="{_BOX}{_LOOKS[slot.state]}">'

@@ -7,7 +7,7 @@ import { type ISignal, Signal } from '@lumino/signaling';
 import type {
   ITrialLine,
   IClusterState,
-  IExperimentLine,
+  IExperimentRow,
   IExperimentList
 } from '../../model/state.js';
 import type {
@@ -120,7 +120,7 @@ export class Experiments implements IExperiments {
     return this._isReady;
   }
 
-  get rows(): ReadonlyMap<number, IExperimentLine> {
+  get rows(): ReadonlyMap<number, IExperimentRow> {
     return this._rows;
   }
 
@@ -153,7 +153,7 @@ export class Experiments implements IExperiments {
   }
 
   private readonly _followed: IFollowed<object>;
-  private readonly _rows = new Map<number, IExperimentLine>();
+  private readonly _rows = new Map<number, IExperimentRow>();
   private readonly _changed = new Signal<this, readonly number[] | null>(this);
   private _isReady = false;
 }

@@ -1,6 +1,6 @@
 /** The changes of an experiment: their texts, and when they are possible. Independent of JupyterLab. */
 import type { ITrans } from '../../model/trans.js';
-import { ENDED, type IExperimentLine } from '../../model/state.js';
+import { ENDED, type IExperimentRow } from '../../model/state.js';
 
 export const CHANGES = [
   'pause',
@@ -72,7 +72,7 @@ export function wordsOf(change: Change, trans: ITrans): IChangeWords {
 }
 
 /** Whether a change is possible in the experiment's state. */
-export function isPossible(change: Change, row: IExperimentLine): boolean {
+export function isPossible(change: Change, row: IExperimentRow): boolean {
   const isOver = ENDED.includes(row.status);
   switch (change) {
     case 'archive':
@@ -91,12 +91,12 @@ export function isPossible(change: Change, row: IExperimentLine): boolean {
 /** The text of a confirmation: the experiments, and what is lost. */
 export function questionOf(
   verb: 'kill' | 'delete',
-  rows: readonly IExperimentLine[],
+  rows: readonly IExperimentRow[],
   numLeft: number,
   trans: ITrans
 ): { title: string; body: string } {
   const count = rows.length;
-  const [first] = rows as [IExperimentLine];
+  const [first] = rows as [IExperimentRow];
   const { warning } = wordsOf(verb, trans);
   if (count === 1 && numLeft === 0) {
     const title =
@@ -138,7 +138,7 @@ export function questionOf(
 }
 
 /** The labels that all experiments have, in the order of the first. */
-export function commonLabels(rows: readonly IExperimentLine[]): string[] {
+export function commonLabels(rows: readonly IExperimentRow[]): string[] {
   const [first, ...others] = rows;
   return (first?.labels ?? []).filter(label =>
     others.every(({ labels }) => labels.includes(label))

@@ -6,7 +6,7 @@ import type { LabIcon } from '@jupyterlab/ui-components';
 
 import { plain } from '../../dom/dom.js';
 import { elsewhere, openBoard } from '../../metrics/board.js';
-import { ENDED, type IExperimentLine } from '../../model/state.js';
+import { ENDED, type IExperimentRow } from '../../model/state.js';
 import { forkCell, insertCell } from '../sidebar/cells.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 import { ask, mayChange, type Args } from './requests.js';
@@ -20,8 +20,8 @@ interface IOne {
   caption: string;
   icon: LabIcon;
   /** Why it is not possible, as a part of the label; '' if it is. */
-  obstacle: (row: IExperimentLine) => string;
-  run: (row: IExperimentLine) => Promise<boolean>;
+  obstacle: (row: IExperimentRow) => string;
+  run: (row: IExperimentRow) => Promise<boolean>;
 }
 
 export function addCopies(
@@ -30,7 +30,7 @@ export function addCopies(
   notebooks: INotebookTracker | null
 ): void {
   const { api, trans } = det;
-  const unchangeable = ({ is_archived: isArchived }: IExperimentLine): string =>
+  const unchangeable = ({ is_archived: isArchived }: IExperimentRow): string =>
     !mayChange(det) ? unreachable(det) : isArchived ? trans.__('it is archived') : '';
   addOne(app, det, {
     id: Commands.continueExperiment,
@@ -108,7 +108,7 @@ function unreachable({ link, trans }: IDetJupyter): string {
 /** Adds a command for exactly one experiment. */
 function addOne(app: JupyterFrontEnd, det: IDetJupyter, one: IOne): void {
   const { trans } = det;
-  const find = (args: Args): IExperimentLine | undefined => {
+  const find = (args: Args): IExperimentRow | undefined => {
     const rows = rowsOf(app, det, args);
     return rows.length === 1 ? rows[0] : undefined;
   };

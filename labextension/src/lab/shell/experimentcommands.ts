@@ -4,7 +4,7 @@ import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import type { LabIcon } from '@jupyterlab/ui-components';
 
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import { sidebarIcon } from '../sidebar/icon.js';
 import { Commands, IDetJupyter, OF_EXPERIMENTS } from '../tokens.js';
 import { ask, askEach, mayChange, type Args } from './requests.js';
@@ -66,7 +66,7 @@ export const commandsPlugin: JupyterFrontEndPlugin<void> = {
 
 function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
   const { trans } = det;
-  const possible = (args: Args): IExperimentLine[] => {
+  const possible = (args: Args): IExperimentRow[] => {
     const { verb } = args;
     return isChange(verb) ? rowsOf(app, det, args).filter(row => isPossible(verb, row)) : [];
   };
@@ -118,7 +118,7 @@ function addChange(app: JupyterFrontEnd, det: IDetJupyter): void {
 async function isConfirmed(
   det: IDetJupyter,
   verb: Change,
-  rows: readonly IExperimentLine[],
+  rows: readonly IExperimentRow[],
   numLeft: number
 ): Promise<boolean> {
   const { trans } = det;

@@ -1,13 +1,13 @@
 /** Finds the events of experiments and disks that are worth a notification. Independent of JupyterLab. */
 import { plain } from '../../dom/dom.js';
 import { formatNumber } from '../../model/format.js';
-import { ENDED, type IDiskLine, type IExperimentLine, type Status } from '../../model/state.js';
+import { ENDED, type IDiskLine, type IExperimentRow, type Status } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import type { ISettingValues } from '../tokens.js';
 
 export interface IExperimentEvent {
   kind: 'ended' | 'failed' | 'diverged' | 'hangs' | 'best';
-  row: IExperimentLine;
+  row: IExperimentRow;
   /** Unique per event, and the same in all browser tabs. */
   key: string;
 }
@@ -39,7 +39,7 @@ interface ISeen {
 export class Watcher {
   /** The events since the last call. */
   take(
-    rows: ReadonlyMap<number, IExperimentLine>,
+    rows: ReadonlyMap<number, IExperimentRow>,
     changed: readonly number[] | null
   ): IExperimentEvent[] {
     const events: IExperimentEvent[] = [];
@@ -57,7 +57,7 @@ export class Watcher {
     return events;
   }
 
-  private _eventsOf(row: IExperimentLine): IExperimentEvent[] {
+  private _eventsOf(row: IExperimentRow): IExperimentEvent[] {
     if (row.is_quiet) {
       return []; // the program that submitted it waits for it and reports the end
     }
@@ -87,7 +87,7 @@ export class Watcher {
       : [];
   }
 
-  private _note(row: IExperimentLine, found: readonly IExperimentEvent[]): void {
+  private _note(row: IExperimentRow, found: readonly IExperimentEvent[]): void {
     const { created_at: createdAt, status, best_metric: best } = row;
     const seen = this._seen.get(row.id);
     const before = seen?.createdAt === createdAt && !ENDED.includes(seen.status) ? seen : undefined;
@@ -116,7 +116,7 @@ export class DiskWatcher {
 }
 
 /** Whether a search has a new best value; not the first one, nor that of a single trial. */
-function isBetter(row: IExperimentLine, before: number | null): boolean {
+function isBetter(row: IExperimentRow, before: number | null): boolean {
   if (row.num_trials < 2 || row.best_metric === null || before === null) {
     return false;
   }
@@ -148,7 +148,7 @@ export function isWanted(
   }
 }
 
-function tookS({ created_at: createdAt, ended_at: endedAt }: IExperimentLine): number {
+function tookS({ created_at: createdAt, ended_at: endedAt }: IExperimentRow): number {
   return (endedAt ?? createdAt) - createdAt;
 }
 

@@ -2,7 +2,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { InputDialog } from '@jupyterlab/apputils';
 
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 import { ask, askEach, mayChange, type Args } from './requests.js';
 import { commonLabels, labelChange, parseLabels } from './changes.js';
@@ -43,7 +43,7 @@ function addRename(app: JupyterFrontEnd, det: IDetJupyter): void {
   });
 }
 
-async function askName({ trans }: IDetJupyter, { id, name }: IExperimentLine): Promise<string> {
+async function askName({ trans }: IDetJupyter, { id, name }: IExperimentRow): Promise<string> {
   const { button, value } = await InputDialog.getText({
     title: trans.__('Rename experiment %1', id),
     text: name,
@@ -100,7 +100,7 @@ function labelsIn(args: Args): string[] | null {
 /** For several experiments: edits the labels that all have; others stay. */
 async function askLabels(
   { trans }: IDetJupyter,
-  rows: readonly IExperimentLine[]
+  rows: readonly IExperimentRow[]
 ): Promise<string[] | null> {
   const several = rows.length > 1;
   const { button, value } = await InputDialog.getText({

@@ -2,7 +2,7 @@
 import { Notification } from '@jupyterlab/apputils';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import type { IDetJupyter } from '../tokens.js';
 
 export type Args = ReadonlyPartialJSONObject;
@@ -27,11 +27,11 @@ export async function ask(request: () => Promise<unknown>): Promise<boolean> {
 /** Send a request for each, one after the other; a refusal does not stop the others. */
 export async function askEach(
   det: IDetJupyter,
-  rows: readonly IExperimentLine[],
-  request: (row: IExperimentLine) => Promise<unknown>
+  rows: readonly IExperimentRow[],
+  request: (row: IExperimentRow) => Promise<unknown>
 ): Promise<boolean> {
   if (rows.length === 1) {
-    return ask(() => request(rows[0] as IExperimentLine));
+    return ask(() => request(rows[0] as IExperimentRow));
   }
   const refused: string[] = [];
   for (const row of rows) {

@@ -2,7 +2,7 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import { EXPERIMENT_ATTRIBUTE, SELECTED_ATTRIBUTE, type IDetJupyter } from '../tokens.js';
 
 /** The schema of the argument with an experiment, for `describedBy`. */
@@ -59,7 +59,7 @@ export function rowsOf(
   app: App,
   det: IDetJupyter,
   args: ReadonlyPartialJSONObject
-): IExperimentLine[] {
+): IExperimentRow[] {
   return targetsOf(app, args).flatMap(id => det.experiments.rows.get(id) ?? []);
 }
 

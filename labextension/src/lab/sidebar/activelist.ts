@@ -1,15 +1,15 @@
 /** The section of experiments that run, wait or are paused. */
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { activeHeight, ActiveRow } from './activerow.js';
 import type { IOperations } from './operations.js';
 import { WindowedList } from './list.js';
 import { byUrgency, isActive, Listing } from './listing.js';
 
-type Rows = ReadonlyMap<number, IExperimentLine>;
+type Rows = ReadonlyMap<number, IExperimentRow>;
 
 export class ActiveList {
-  readonly list: WindowedList<IExperimentLine>;
+  readonly list: WindowedList<IExperimentRow>;
 
   constructor(
     trans: ITrans,
@@ -17,7 +17,7 @@ export class ActiveList {
     mayWrite: () => boolean,
     onScroll: (scroll: number) => void
   ) {
-    this.list = new WindowedList<IExperimentLine>({
+    this.list = new WindowedList<IExperimentRow>({
       label: trans.__('Running and waiting experiments'),
       keyOf: ({ id }) => id,
       heightOf: activeHeight,

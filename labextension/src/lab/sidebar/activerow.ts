@@ -2,7 +2,7 @@
 import { h, plain, rebuilder, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
 import { formatNumber, formatPercent } from '../../model/format.js';
-import type { IAction, IExperimentLine, IRemedyButton } from '../../model/state.js';
+import type { IAction, IExperimentRow, IRemedyButton } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IOperations } from './operations.js';
@@ -31,7 +31,7 @@ const PADDING = 8;
 /** Further ones are on the experiment's page. */
 const MOST_REMEDIES = 2;
 
-export function activeHeight(line: IExperimentLine, width: number): number {
+export function activeHeight(line: IExperimentRow, width: number): number {
   const said = sentencesOf(line);
   const wait = LINE * linesOf(said, width) + (said === '' ? 0 : 2);
   const progress = hasProgress(line) ? PROGRESS : 0;
@@ -39,7 +39,7 @@ export function activeHeight(line: IExperimentLine, width: number): number {
 }
 
 /** Its alarm and the reason why it waits. */
-function sentencesOf({ alarm, wait }: IExperimentLine): string {
+function sentencesOf({ alarm, wait }: IExperimentRow): string {
   return [alarm, wait].filter(Boolean).join('; ');
 }
 
@@ -50,15 +50,15 @@ function linesOf(sentence: string, width: number): number {
 }
 
 /** The remedies that a button carries out. */
-function remediesOf({ wait, remedies }: IExperimentLine): IRemedyButton[] {
+function remediesOf({ wait, remedies }: IExperimentRow): IRemedyButton[] {
   return wait === '' ? [] : remedies.filter(({ button }) => button).slice(0, MOST_REMEDIES);
 }
 
-function hasProgress({ progress, wait }: IExperimentLine): boolean {
+function hasProgress({ progress, wait }: IExperimentRow): boolean {
   return progress > 0 || wait === '';
 }
 
-export class ActiveRow implements IRowView<IExperimentLine> {
+export class ActiveRow implements IRowView<IExperimentRow> {
   readonly node: HTMLElement;
 
   constructor(
@@ -87,7 +87,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     );
   }
 
-  update(line: IExperimentLine): void {
+  update(line: IExperimentRow): void {
     const mayWrite = this._mayWrite();
     if (line === this._line && mayWrite === this._couldWrite) {
       return;
@@ -108,7 +108,7 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     this._drawRemedies({ remedies: remediesOf(line), mayWrite });
   }
 
-  private _drawFacts(line: IExperimentLine): void {
+  private _drawFacts(line: IExperimentRow): void {
     const { _trans: trans } = this;
     const facts = [
       `#${line.id}`,
@@ -212,6 +212,6 @@ export class ActiveRow implements IRowView<IExperimentLine> {
     ({ remedies, mayWrite }: { remedies: IRemedyButton[]; mayWrite: boolean }) =>
       remedies.map(remedy => this._remedy(remedy, mayWrite))
   );
-  private _line: IExperimentLine | undefined;
+  private _line: IExperimentRow | undefined;
   private _couldWrite: boolean | undefined;
 }

@@ -1,6 +1,6 @@
 /** The section of finished experiments: search, order, labels, archive and comparison. */
 import { h } from '../../dom/dom.js';
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import type { IOperations } from './operations.js';
 import { ENDED_HEIGHT, EndedRow, type IEndedOperations } from './endedrow.js';
@@ -9,7 +9,7 @@ import { WindowedList } from './list.js';
 import { SelectedBar } from './selectedbar.js';
 import { acceptsOf, isActive, labelsOf, Listing, orderOf, type IQuery } from './listing.js';
 
-type Rows = ReadonlyMap<number, IExperimentLine>;
+type Rows = ReadonlyMap<number, IExperimentRow>;
 
 export interface IEndedOptions {
   trans: ITrans;
@@ -22,7 +22,7 @@ export interface IEndedOptions {
 
 export class EndedList {
   readonly node: HTMLElement;
-  readonly list: WindowedList<IExperimentLine>;
+  readonly list: WindowedList<IExperimentRow>;
   readonly filters: Filters;
 
   constructor(private readonly _options: IEndedOptions) {
@@ -35,7 +35,7 @@ export class EndedList {
       editLabels: ({ id }) => operations.editLabels([id]),
       archive: ({ id, is_archived: isArchived }) => operations.archive([id], !isArchived)
     };
-    this.list = new WindowedList<IExperimentLine>({
+    this.list = new WindowedList<IExperimentRow>({
       label: trans.__('Finished experiments'),
       keyOf: ({ id }) => id,
       heightOf: () => ENDED_HEIGHT,

@@ -1,7 +1,7 @@
 /** A row of a finished experiment. */
 import { h, rebuilder, setAttribute } from '../../dom/dom.js';
 import { formatDuration, formatNumber } from '../../model/format.js';
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IRowView } from './list.js';
@@ -20,14 +20,14 @@ export const ENDED_HEIGHT = 46;
 const MOST_CHIPS = 3;
 
 export interface IEndedOperations {
-  isSelected(line: IExperimentLine): boolean;
-  toggle(line: IExperimentLine): void;
+  isSelected(line: IExperimentRow): boolean;
+  toggle(line: IExperimentRow): void;
   filterBy(label: string): void;
-  editLabels(line: IExperimentLine): Promise<void>;
-  archive(line: IExperimentLine): Promise<void>;
+  editLabels(line: IExperimentRow): Promise<void>;
+  archive(line: IExperimentRow): Promise<void>;
 }
 
-export class EndedRow implements IRowView<IExperimentLine> {
+export class EndedRow implements IRowView<IExperimentRow> {
   readonly node: HTMLElement;
 
   constructor(
@@ -60,7 +60,7 @@ export class EndedRow implements IRowView<IExperimentLine> {
     );
   }
 
-  update(line: IExperimentLine): void {
+  update(line: IExperimentRow): void {
     const isSelected = this._operations.isSelected(line);
     if (this._box.checked !== isSelected) {
       this._box.checked = isSelected;
@@ -83,7 +83,7 @@ export class EndedRow implements IRowView<IExperimentLine> {
     nameButton(this._archive, archive);
   }
 
-  private _drawFacts(line: IExperimentLine): void {
+  private _drawFacts(line: IExperimentRow): void {
     const { _trans: trans } = this;
     const ended = line.ended_at;
     const when = ended === null ? '' : whenText(ended);
@@ -131,9 +131,9 @@ export class EndedRow implements IRowView<IExperimentLine> {
     const rest = more > 0 ? h('span', { title: labels.join(', ') }, `+${more}`) : null;
     return [...labels.slice(0, MOST_CHIPS).map(label => this._chip(label)), rest];
   });
-  private _line: IExperimentLine | undefined;
+  private _line: IExperimentRow | undefined;
 }
 
-function titleOf({ id, name, description, notebook, failure }: IExperimentLine): string {
+function titleOf({ id, name, description, notebook, failure }: IExperimentRow): string {
   return [`${name} (#${id})`, description, notebook, failure].filter(Boolean).join('\n');
 }

@@ -1,6 +1,6 @@
 /** Filters and orders the experiments of a list; independent of the DOM. */
 import { isEnded } from '../../model/clock.js';
-import type { IExperimentLine, Status } from '../../model/state.js';
+import type { IExperimentRow, Status } from '../../model/state.js';
 import type { ISettingValues } from '../tokens.js';
 
 export type SortBy = ISettingValues['sortBy'];
@@ -17,15 +17,15 @@ export interface IQuery {
 }
 
 /** Negative if `a` is above `b`; never 0 for two experiments. */
-export type Order = (a: IExperimentLine, b: IExperimentLine) => number;
-export type Accepts = (line: IExperimentLine) => boolean;
+export type Order = (a: IExperimentRow, b: IExperimentRow) => number;
+export type Accepts = (line: IExperimentRow) => boolean;
 
 const names = new Intl.Collator(undefined, { numeric: true, sensitivity: 'base' });
 /** The searched text of a line, cached: lines are immutable. */
-const texts = new WeakMap<IExperimentLine, string>();
+const texts = new WeakMap<IExperimentRow, string>();
 
 /** Whether it is shown under "Running and waiting"; others are finished. */
-export function isActive(line: IExperimentLine): boolean {
+export function isActive(line: IExperimentRow): boolean {
   return !isEnded(line.status) && !line.is_archived;
 }
 
@@ -63,7 +63,7 @@ export const byUrgency: Order = (a, b) =>
   urgency(a) - urgency(b) || (a.status === 'queued' ? byQueue(a, b) : byNewest(a, b));
 
 /** By queue position; beyond the front of the queue, whose positions are known, by priority. */
-function byQueue(a: IExperimentLine, b: IExperimentLine): number {
+function byQueue(a: IExperimentRow, b: IExperimentRow): number {
   const [front, other] = [a.queue_place ?? Infinity, b.queue_place ?? Infinity];
   return (
     (front === other ? 0 : front - other) ||
@@ -73,16 +73,16 @@ function byQueue(a: IExperimentLine, b: IExperimentLine): number {
   );
 }
 
-function urgency({ status }: IExperimentLine): number {
+function urgency({ status }: IExperimentRow): number {
   return status === 'paused' ? 2 : status === 'queued' ? 1 : 0;
 }
 
-function byNewest(a: IExperimentLine, b: IExperimentLine): number {
+function byNewest(a: IExperimentRow, b: IExperimentRow): number {
   return b.id - a.id;
 }
 
 /** By metric, then by value: the best first, those without a value last. */
-function byMetric(a: IExperimentLine, b: IExperimentLine): number {
+function byMetric(a: IExperimentRow, b: IExperimentRow): number {
   if (a.best_metric === null || b.best_metric === null) {
     return Number(a.best_metric === null) - Number(b.best_metric === null) || byNewest(a, b);
   }
@@ -99,7 +99,7 @@ function compareText(a: string, b: string): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-function textOf(line: IExperimentLine): string {
+function textOf(line: IExperimentRow): string {
   let text = texts.get(line);
   if (text === undefined) {
     const { name, id, labels, notebook, entrypoint, description, failure } = line;
@@ -121,7 +121,7 @@ export class Listing {
     private _order: Order
   ) {}
 
-  get lines(): readonly IExperimentLine[] {
+  get lines(): readonly IExperimentRow[] {
     return this._lines;
   }
 
@@ -129,7 +129,7 @@ export class Listing {
     return this._byId.has(id);
   }
 
-  get(id: number): IExperimentLine | undefined {
+  get(id: number): IExperimentRow | undefined {
     return this._byId.get(id);
   }
 
@@ -140,19 +140,19 @@ export class Listing {
   }
 
   /** Apply another filter and order to all lines. */
-  ask(accepts: Accepts, order: Order, rows: ReadonlyMap<number, IExperimentLine>): void {
+  ask(accepts: Accepts, order: Order, rows: ReadonlyMap<number, IExperimentRow>): void {
     this._accepts = accepts;
     this._order = order;
     this.reset(rows);
   }
 
-  reset(rows: ReadonlyMap<number, IExperimentLine>): void {
+  reset(rows: ReadonlyMap<number, IExperimentRow>): void {
     this._lines = [...rows.values()].filter(this._accepts).sort(this._order);
     this._byId = new Map(this._lines.map(line => [line.id, line]));
   }
 
   /** Apply changed lines. Returns whether lines were added, removed or moved. */
-  change(ids: Iterable<number>, rows: ReadonlyMap<number, IExperimentLine>): boolean {
+  change(ids: Iterable<number>, rows: ReadonlyMap<number, IExperimentRow>): boolean {
     let isMoved = false;
     for (const id of ids) {
       isMoved = this._changeOne(id, rows.get(id)) || isMoved;
@@ -160,7 +160,7 @@ export class Listing {
     return isMoved;
   }
 
-  private _changeOne(id: number, line: IExperimentLine | undefined): boolean {
+  private _changeOne(id: number, line: IExperimentRow | undefined): boolean {
     const before = this._byId.get(id);
     const after = line !== undefined && this._accepts(line) ? line : undefined;
     if (before === undefined && after === undefined) {
@@ -184,7 +184,7 @@ export class Listing {
   }
 
   /** Whether a line is in order at this index. */
-  private _fits(line: IExperimentLine, place: number): boolean {
+  private _fits(line: IExperimentRow, place: number): boolean {
     const [above, below] = [this._lines[place - 1], this._lines[place + 1]];
     return (
       (above === undefined || this._order(above, line) < 0) &&
@@ -193,11 +193,11 @@ export class Listing {
   }
 
   /** The first index whose line is not above this one. */
-  private _placeFor(line: IExperimentLine): number {
+  private _placeFor(line: IExperimentRow): number {
     let [low, high] = [0, this._lines.length];
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (this._order(this._lines[middle] as IExperimentLine, line) < 0) {
+      if (this._order(this._lines[middle] as IExperimentRow, line) < 0) {
         low = middle + 1;
       } else {
         high = middle;
@@ -206,12 +206,12 @@ export class Listing {
     return low;
   }
 
-  private _lines: IExperimentLine[] = [];
-  private _byId = new Map<number, IExperimentLine>();
+  private _lines: IExperimentRow[] = [];
+  private _byId = new Map<number, IExperimentRow>();
 }
 
 /** All labels of experiments, the most frequent first. */
-export function labelsOf(rows: Iterable<IExperimentLine>): string[] {
+export function labelsOf(rows: Iterable<IExperimentRow>): string[] {
   const counts = new Map<string, number>();
   for (const { labels } of rows) {
     labels.forEach(label => counts.set(label, (counts.get(label) ?? 0) + 1));

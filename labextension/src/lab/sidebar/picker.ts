@@ -3,7 +3,7 @@ import { Dialog } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
 
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { WindowedList, type IRowView } from './list.js';
 import { findsAll } from './listing.js';
@@ -14,7 +14,7 @@ const HEIGHT = 28; // pixels of a row; the same in the style sheet
 export interface IPickOptions {
   title: string;
   okLabel: string;
-  rows: readonly IExperimentLine[];
+  rows: readonly IExperimentRow[];
   trans: ITrans;
   /** If given, several can be chosen; these are selected at first. */
   chosen?: readonly number[];
@@ -44,7 +44,7 @@ class Picker extends Widget implements Dialog.IBodyWidget<number[]> {
     const { trans, chosen, title } = _options;
     this.addClass('jp-DetPicker');
     const isMultiple = chosen !== undefined;
-    this._list = new WindowedList<IExperimentLine>({
+    this._list = new WindowedList<IExperimentRow>({
       label: title,
       keyOf: ({ id }) => id,
       heightOf: () => HEIGHT,
@@ -130,11 +130,11 @@ class Picker extends Widget implements Dialog.IBodyWidget<number[]> {
   }
 
   private readonly _search = h('input.jp-mod-styled', { type: 'search', spellcheck: 'false' });
-  private readonly _list: WindowedList<IExperimentLine>;
+  private readonly _list: WindowedList<IExperimentRow>;
   private readonly _found = h('p.jp-DetPicker-found', { role: 'status' });
 }
 
-class PickerRow implements IRowView<IExperimentLine> {
+class PickerRow implements IRowView<IExperimentRow> {
   readonly node = h('div.det-row.det-mod-picked', { role: 'row' });
 
   constructor() {
@@ -151,7 +151,7 @@ class PickerRow implements IRowView<IExperimentLine> {
     );
   }
 
-  update({ id, name, status, status_word: word, labels, alarm }: IExperimentLine): void {
+  update({ id, name, status, status_word: word, labels, alarm }: IExperimentRow): void {
     this._shape.set(status);
     setAttribute(this.node, 'data-status', status);
     setAttribute(this.node, 'data-alarm', alarm === '' ? null : 'true');

@@ -1,7 +1,7 @@
 /** The buttons for selected experiments, in place of the filters. */
 import { h, setAttribute, setHidden, setText } from '../../dom/dom.js';
 import { icon } from '../../dom/icons.js';
-import type { IExperimentLine } from '../../model/state.js';
+import type { IExperimentRow } from '../../model/state.js';
 import { ENDED } from '../../model/state.js';
 import type { ITrans } from '../../model/trans.js';
 import { iconButton, lineIcon, nameButton } from './rowparts.js';
@@ -43,7 +43,7 @@ export class SelectedBar {
   }
 
   /** Update the buttons; returns whether any experiment is selected. */
-  update(lines: readonly IExperimentLine[], mayWrite: boolean): boolean {
+  update(lines: readonly IExperimentRow[], mayWrite: boolean): boolean {
     const { _trans: trans } = this;
     setHidden(this.node, lines.length === 0);
     setText(this._count, trans.__('%1 selected', lines.length.toLocaleString()));

@@ -9,7 +9,7 @@ import { Experiments } from '../../../src/lab/connection/connection.js';
 import { DEFAULTS, LabSettings } from '../../../src/lab/connection/usersettings.js';
 import { Socket } from '../../../src/lab/connection/socket.js';
 import { Trials } from '../../../src/lab/connection/connection.js';
-import type { IExperimentLine } from '../../../src/model/state.js';
+import type { IExperimentRow } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
 import { type FakeSocket, fakeServer, lastSocket } from './fakes.js';
 
@@ -18,7 +18,7 @@ let fake: FakeSocket;
 
 const say = (version: number, data: object): void =>
   fake.say({ op: 'document', id: 1, version, data });
-const line = (id: number, name = ''): IExperimentLine => ({ id, name }) as IExperimentLine;
+const line = (id: number, name = ''): IExperimentRow => ({ id, name }) as IExperimentRow;
 
 beforeEach(() => {
   const server = fakeServer();

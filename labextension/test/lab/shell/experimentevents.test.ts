@@ -7,14 +7,14 @@ import {
   Watcher,
   type IExperimentEvent
 } from '../../../src/lab/shell/experimentevents.js';
-import type { IExperimentLine } from '../../../src/model/state.js';
+import type { IExperimentRow } from '../../../src/model/state.js';
 import { english } from '../../../src/model/trans.js';
 import { line } from './fake.js';
 
 /** What a watcher says of each of these, one after the other; the first is what the page opens with. */
-function watch(...news: IExperimentLine[][]): string[][] {
+function watch(...news: IExperimentRow[][]): string[][] {
   const watcher = new Watcher();
-  const rows = new Map<number, IExperimentLine>();
+  const rows = new Map<number, IExperimentRow>();
   return news.map(changed => {
     changed.forEach(row => rows.set(row.id, row));
     return watcher
@@ -58,7 +58,7 @@ test('a run that a diagnosis waits for is not mentioned', () => {
   const run = line(2, { is_quiet: true, num_trials: 2, best_metric: 0.5 });
   const better = { ...run, best_metric: 0.6 };
   const failed = line(3, { is_quiet: true, status: 'error' });
-  const over: IExperimentLine = { ...better, status: 'completed', ended_at: 9 };
+  const over: IExperimentRow = { ...better, status: 'completed', ended_at: 9 };
   expect(watch([line(1)], [run], [better], [over, failed])).toEqual([[], [], [], []]);
 });
 
@@ -79,7 +79,7 @@ test('a run that diverges is mentioned once, and its end only if it says somethi
 });
 
 test('a trial that hangs is mentioned once, and again if it hangs again', () => {
-  const hang = (alarm: string): IExperimentLine => line(1, { alarm, alarm_kind: 'hangs' });
+  const hang = (alarm: string): IExperimentRow => line(1, { alarm, alarm_kind: 'hangs' });
   const [first, second] = [hang('rank 1 since 15:40:12'), hang('rank 1 since 15:50:00')];
   const over = line(1, { status: 'error', failure: 'it hung', ended_at: 9 });
   expect(watch([line(1)], [first], [first], [line(1)], [second], [over])).toEqual([
@@ -98,7 +98,7 @@ test('what was canceled is not mentioned', () => {
 });
 
 test('a search has a new best when it is better, in its direction', () => {
-  const loss = (best: number | null): IExperimentLine =>
+  const loss = (best: number | null): IExperimentRow =>
     line(1, { num_trials: 4, smaller_is_better: true, best_metric: best });
   expect(watch([loss(null)], [loss(0.5)], [loss(0.6)], [loss(0.4)])).toEqual([
     [], [], [], ['1 best']
@@ -118,7 +118,7 @@ test('the settings say what is wanted', () => {
 });
 
 test('messages name the experiment and what counts', () => {
-  const of = (kind: IExperimentEvent['kind'], fields: Partial<IExperimentLine>): string =>
+  const of = (kind: IExperimentEvent['kind'], fields: Partial<IExperimentRow>): string =>
     messageOf({ kind, row: line(3, fields), key: '' }, english);
   expect(of('ended', { best_metric: 0.98 })).toBe(
     'Experiment 3 (DigitsTrial) has ended: accuracy 0.9800'

@@ -14,11 +14,11 @@ import type {
   ILink,
   ISettingValues
 } from '../../../src/lab/tokens.js';
-import type { IClusterState, IDiskLine, IExperimentLine, Verb } from '../../../src/model/state.js';
+import type { IClusterState, IDiskLine, IExperimentRow, Verb } from '../../../src/model/state.js';
 
 export type Server = ServerConnection.ISettings;
 
-export function line(id: number, fields: Partial<IExperimentLine> = {}): IExperimentLine {
+export function line(id: number, fields: Partial<IExperimentRow> = {}): IExperimentRow {
   const verbs: Verb[] = ['pause', 'activate', 'kill'];
   return {
     id,
@@ -57,18 +57,18 @@ export function line(id: number, fields: Partial<IExperimentLine> = {}): IExperi
 
 export class FakeExperiments implements IExperiments {
   isReady = false;
-  readonly rows = new Map<number, IExperimentLine>();
+  readonly rows = new Map<number, IExperimentRow>();
   readonly changed = new Signal<this, readonly number[] | null>(this);
 
   /** The first list, or the one after a reconnection. */
-  setWhole(...rows: IExperimentLine[]): void {
+  setWhole(...rows: IExperimentRow[]): void {
     this.rows.clear();
     rows.forEach(row => this.rows.set(row.id, row));
     this.isReady = true;
     this.changed.emit(null);
   }
 
-  setSome(...rows: IExperimentLine[]): void {
+  setSome(...rows: IExperimentRow[]): void {
     rows.forEach(row => this.rows.set(row.id, row));
     this.changed.emit(rows.map(({ id }) => id));
   }

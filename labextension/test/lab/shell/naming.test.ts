@@ -10,7 +10,7 @@ import { forkCell } from '../../../src/lab/sidebar/cells.js';
 import { english } from '../../../src/model/trans.js';
 import { metricsTable } from '../../../src/lab/shell/copies.js';
 import { Commands } from '../../../src/lab/tokens.js';
-import type { IExperimentLine } from '../../../src/model/state.js';
+import type { IExperimentRow } from '../../../src/model/state.js';
 import { FakeDet, line } from './fake.js';
 import { agent, slot } from '../../clustersamples.js';
 
@@ -27,7 +27,7 @@ function start({ under = 3, selected = '' } = {}) {
   } as unknown as JupyterFrontEnd;
   const det = new FakeDet();
   void commandsPlugin.activate(app, det.asDet, null);
-  const over: Partial<IExperimentLine> = { status: 'completed', num_trials: 2, actions: [] };
+  const over: Partial<IExperimentRow> = { status: 'completed', num_trials: 2, actions: [] };
   det.experiments.setWhole(line(3, over), line(4, { ...over, labels: ['a', 'b'] }), line(5));
   return { commands, det };
 }

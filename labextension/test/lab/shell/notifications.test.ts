@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 
 import { Notifier } from '../../../src/lab/shell/notifications.js';
 import { Commands } from '../../../src/lab/tokens.js';
-import type { IDiskLine, IExperimentLine } from '../../../src/model/state.js';
+import type { IDiskLine, IExperimentRow } from '../../../src/model/state.js';
 import { FakeDet, line } from './fake.js';
 
 beforeEach(() => {
@@ -18,7 +18,7 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-function start(...rows: IExperimentLine[]) {
+function start(...rows: IExperimentRow[]) {
   const det = new FakeDet();
   const execute = vi.fn();
   new Notifier({ execute, hasCommand: id => id !== Commands.showSidebar }, det.asDet);
@@ -55,7 +55,7 @@ function dismiss(): void {
   });
 }
 const over = { status: 'completed', ended_at: 9000 } as const;
-const failed = (id: number): IExperimentLine =>
+const failed = (id: number): IExperimentRow =>
   line(id, { status: 'error', failure: 'rank 1: boom', ended_at: 9 });
 
 test('a failure stays until it is closed, and opens the logs', async () => {
@@ -133,7 +133,7 @@ test('what ended within seconds is not mentioned, unless it failed', async () =>
 });
 
 test('nothing waits for a new best that waits, and the best no longer for that', async () => {
-  const search = (best: number): IExperimentLine => line(1, { num_trials: 9, best_metric: best });
+  const search = (best: number): IExperimentRow => line(1, { num_trials: 9, best_metric: best });
   const { det } = start(search(0.1), line(2), line(3));
   det.experiments.setSome(search(0.2));
   expect(await said()).toHaveLength(1);
@@ -150,7 +150,7 @@ test('nothing waits for a new best that waits, and the best no longer for that',
 });
 
 test('bests of a search come at most every half minute, the newest of them', async () => {
-  const search = (best: number): IExperimentLine => line(1, { num_trials: 9, best_metric: best });
+  const search = (best: number): IExperimentRow => line(1, { num_trials: 9, best_metric: best });
   const { det } = start(search(0.1));
   det.experiments.setSome(search(0.2));
   expect(await said()).toHaveLength(1);

@@ -9,7 +9,7 @@ import {
   orderOf,
   type IQuery
 } from '../../../src/lab/sidebar/listing.js';
-import type { IExperimentLine } from '../../../src/model/state.js';
+import type { IExperimentRow } from '../../../src/model/state.js';
 import { line, rowsOf } from './samples.js';
 
 const ALL: IQuery = { text: '', status: '', labels: [], sortBy: 'newest', showArchived: false };
@@ -87,7 +87,7 @@ describe('the order of experiments', () => {
 
 describe('what waits', () => {
   it('stands in the order of the queue', () => {
-    const queued = (id: number, changes: Partial<IExperimentLine>): IExperimentLine =>
+    const queued = (id: number, changes: Partial<IExperimentRow>): IExperimentRow =>
       line(id, { status: 'queued', ...changes });
     const lines = [
       queued(1, {}),

@@ -1,6 +1,6 @@
-import type { IExperimentLine, ISlot } from '../../../src/model/state.js';
+import type { IExperimentRow, ISlot } from '../../../src/model/state.js';
 
-export function line(id: number, changes: Partial<IExperimentLine> = {}): IExperimentLine {
+export function line(id: number, changes: Partial<IExperimentRow> = {}): IExperimentRow {
   return {
     id,
     key: `${id}@1`,
@@ -36,7 +36,7 @@ export function line(id: number, changes: Partial<IExperimentLine> = {}): IExper
   };
 }
 
-export function rowsOf(...lines: IExperimentLine[]): Map<number, IExperimentLine> {
+export function rowsOf(...lines: IExperimentRow[]): Map<number, IExperimentRow> {
   return new Map(lines.map(one => [one.id, one]));
 }
 

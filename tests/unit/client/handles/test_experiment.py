@@ -32,7 +32,6 @@ from tests.unit.front.verbs.cluster_samples import (
     pool,
     reason,
     slot,
-    task,
 )
 from tests.unit.view.view_samples import allocation, checkpoint, experiment, trial
 
@@ -282,20 +281,19 @@ def test_the_cluster_is_asked_for_as_it_is_told() -> None:
     wired = Wired(
         cluster=view,
         jobs=[job()],
-        tasks=[task()],
         pools=view.pools,
         slots=agent(slot(0, "disabled")),
     )
     assert wired.client.cluster(limit=5) == view
     assert wired.client.jobs() == [job()]
-    assert wired.client.tasks() == [task()]
     assert wired.client.pools() == view.pools
+    assert wired.client.agents() == view.pools[0].agents
     wired.client.change(SetPools(pools=[{"pool_name": "a"}]))
     switched = wired.client.change(SwitchSlots(agent_id="a/..b", slots=[0], enabled=False))
     assert switched.slots[0].state == "disabled"
     assert [(method, path) for method, path, _ in wired.asked] == [
-        ("GET", "cluster?limit=5"), ("GET", "jobs"), ("GET", "tasks"), ("GET", "pools"),
-        ("PUT", "pools"), ("POST", "agents/a%2F%2E%2Eb/slots"),
+        ("GET", "cluster?limit=5"), ("GET", "jobs"), ("GET", "cluster?limit=0"),
+        ("GET", "cluster?limit=0"), ("PUT", "pools"), ("POST", "agents/a%2F%2E%2Eb/slots"),
     ]  # fmt: skip
 
 

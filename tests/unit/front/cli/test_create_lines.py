@@ -35,7 +35,6 @@ class Submitting(Wired):
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         super().__init__(
             experiments=experiment(trial(), id=12),
-            pools=[pool(agent(slot(0)))],
             possible={"problem": None},
             base=TemplateView(name="base", config={}, created_at=0.0, updated_at=0.0),
             room=RoomForecast(

@@ -71,7 +71,6 @@ class Bundled:
             status={"problems": ["joined with master-token"]},
             cluster=cluster(pool(agent(slot(0)))),
             jobs=[],
-            tasks=[],
             checkpoints=[checkpoint(10, 0.5)],
             logs=LogPage(
                 lines=[
@@ -129,7 +128,7 @@ def test_a_bundle_has_what_a_report_needs_and_no_secret_of_anybody(bundled: Bund
     said, files = bundled.made(ids=[[range(12, 13)]])
     assert files.keys() == {
         "README.txt", "versions.json", "variables.json", "logs/master.log",
-        *(f"master/{n}.json" for n in ("info", "status", "cluster", "jobs", "tasks", "problems")),
+        *(f"master/{n}.json" for n in ("info", "status", "cluster", "jobs", "problems")),
         "experiments/12/config.yaml", "experiments/12/experiment.json",
         "experiments/12/checkpoints.json", "experiments/12/output.txt",
     }  # fmt: skip

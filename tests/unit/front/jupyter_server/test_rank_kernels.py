@@ -23,6 +23,7 @@ from det_jupyter.front.jupyter_server.rank_kernels import (
     spec_of,
     why_ended,
 )
+from tests.unit.view.view_cluster_samples import cluster, pool
 from tests.unit.view.view_samples import allocation, failure, trial
 
 
@@ -151,7 +152,8 @@ def has_agent(monkeypatch: pytest.MonkeyPatch, *, connected: bool) -> None:
     agent = AgentStatus(
         id="right", hostname="node", pid=1, pool="default", connected=connected, slots=[]
     )
-    monkeypatch.setattr(module, "_fetch", lambda path: [agent.model_dump()])
+    view = cluster(pool(agent))
+    monkeypatch.setattr(module, "_fetch", lambda path, limit: view.model_dump())
 
 
 def test_rank_that_cannot_be_reached_for_long_is_dead_with_the_reason(

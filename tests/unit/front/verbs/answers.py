@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import (
+    AgentStatus,
     Archive,
     ChangeQueue,
     ChangeRequest,
@@ -44,7 +45,6 @@ from det_jupyter.contract.messages import (
     SeriesQuery,
     State,
     SwitchSlots,
-    TaskEntry,
     TemplateView,
     TraceView,
     TrialChangeView,
@@ -59,16 +59,15 @@ from det_jupyter.front.verbs.grammar import Call, LineParser, VerbGroup, make_pa
 from det_jupyter.front.verbs.table_experiments import MEMBERS
 from det_jupyter.front.verbs.table_others import OTHERS
 from tests.unit.front.verbs.cluster_samples import (
-    SENTENCE,
     agent,
     busy_agent,
     cluster,
     entry,
+    holding,
     job,
     pool,
     reason,
     slot,
-    task,
 )
 from tests.unit.front.verbs.finding_samples import row
 from tests.unit.front.verbs.recording_client import noted
@@ -125,7 +124,8 @@ def busy_cluster() -> ClusterView:
     night = pool(name="night", policy="fair_share", preemption=False)
     queue = [entry(), *(entry(10 + i, i + 1) for i in range(3)),
              entry(20, 4, experiment_id=6, slots=1), entry(21, 5, experiment_id=6)]  # fmt: skip
-    return cluster(default, night, queue=tuple(queue))
+    held = [holding(), holding(30, pool="night", agent_ids=["right", "left"])]
+    return cluster(default, night, holding=held, queue=queue)
 
 
 class Answering:
@@ -247,11 +247,8 @@ class Answering:
         night = job(5, pool="night", state=State.PAUSED, name="vgg " * 20, num_running=0)
         return [job(), job(4, num_running=0, slots_held=0, jobs_ahead=1), night]
 
-    def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
-        waits = {"state": "QUEUED", "waiting_for": SENTENCE, "agent_ids": [], "experiment_id": 4}
-        night = task(12, pool="night", agent_ids=["right", "left"], state="RUNNING")
-        first = task(8, state="QUEUED", waiting_for="waits", experiment_id=1)
-        return [task(), first, task(10, **waits), task(11, **waits), night]
+    def agents(self) -> list[AgentStatus]:
+        return [agent for pool in self.pools() for agent in pool.agents]
 
     def problems(self) -> list[str]:
         return ["pools.yaml: polls: unknown key"]

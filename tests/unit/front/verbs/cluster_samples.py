@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +15,10 @@ from det_jupyter.contract.messages import (
     QueueEntry,
     Reason,
     Remedy,
+    RunEntry,
     SlotStatus,
     SlotView,
     State,
-    TaskEntry,
 )
 
 AT = datetime.now().replace(hour=14, minute=30, second=0, microsecond=0).timestamp()
@@ -60,9 +61,13 @@ def pool(*agents: AgentStatus, **changes: Any) -> PoolStatus:
     return PoolStatus.model_validate(fields | changes)
 
 
-def cluster(*pools: PoolStatus, queue: tuple[QueueEntry, ...] = ()) -> ClusterView:
+def cluster(
+    *pools: PoolStatus, holding: Sequence[RunEntry] = (), queue: Sequence[QueueEntry] = ()
+) -> ClusterView:
     waiting = sum(pool.num_waiting for pool in pools)
-    return ClusterView(pools=list(pools), queue=list(queue), num_waiting=waiting, at=AT)
+    return ClusterView(
+        pools=list(pools), holding=list(holding), queue=list(queue), num_waiting=waiting, at=AT
+    )
 
 
 def busy_agent() -> AgentStatus:
@@ -107,10 +112,10 @@ def job(experiment_id: int = 3, **changes: Any) -> JobEntry:
     return JobEntry.model_validate(fields | changes)
 
 
-def task(trial_id: int = 7, **changes: Any) -> TaskEntry:
+def holding(trial_id: int = 7, **changes: Any) -> RunEntry:
     fields = {
         "trial_id": trial_id, "experiment_id": 3, "experiment_name": "resnet",
-        "allocation_id": f"3.{trial_id}.1", "state": "RUNNING", "pool": "default",
-        "agent_ids": ["left"] * 4, "slots": 4, "priority": 42, "registered_at": AT,
+        "allocation_id": f"3.{trial_id}.1", "pool": "default",
+        "agent_ids": ["left"], "slots": 4, "priority": 42, "queued_at": AT,
     }  # fmt: skip
-    return TaskEntry.model_validate(fields | changes)
+    return RunEntry.model_validate(fields | changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from det_jupyter.contract.messages import ExperimentRow, ExperimentRows, State
-from det_jupyter.contract.messages.status import experiment_status
+from det_jupyter.contract.messages.status import STATUS_WORDS, experiment_status, with_alarm
 
 CREATED_AT = 1_790_000_000.0
 
@@ -28,8 +28,11 @@ def row(number: int, **changes: Any) -> ExperimentRow:
     }
     fields |= changes
     gangs = fields.pop("gangs", ())
-    status = experiment_status(fields["state"], gangs, fields["num_trials"])
-    return ExperimentRow(**{"status": status} | fields)
+    status = fields.setdefault(
+        "status", experiment_status(fields["state"], gangs, fields["num_trials"])
+    )
+    word = with_alarm(STATUS_WORDS[status], fields.get("alarm_kind", ""))
+    return ExperimentRow(**{"status_word": word} | fields)
 
 
 def rows_found(

@@ -331,6 +331,7 @@ def _steady(text: str, folder: Path) -> str:
         text.replace("\r", "<CR>")
         .replace(str(folder), "DIR")
         .replace(date(AT), "2026-11-23 14:30:00")
+        .replace(date(AT - 60), "2026-11-23 14:29:00")
     )
     for at in (CREATED_AT + second for second in range(61)):  # as in UTC
         for form in ("%Y-%m-%d %H:%M:%S", "%m-%d %H:%M:%S"):

@@ -32,12 +32,12 @@ from tests.unit.front.verbs.cluster_samples import (
     cluster,
     entry,
     held,
+    holding,
     job,
     kernel,
     pool,
     reason,
     slot,
-    task,
 )
 
 TODAY = f"{datetime.now():%Y-%m-%d}"
@@ -45,16 +45,17 @@ TODAY = f"{datetime.now():%Y-%m-%d}"
 
 def test_the_ledger_says_who_is_on_every_slot() -> None:
     assert slots_text(cluster(pool(busy_agent(), num_waiting=2)), NOTEBOOK).splitlines() == [
-        "Pool default (priority, preemption): 8 slots: 2 used, 1 leaving, 3 free, 1 occupied, "
-        "1 disabled; 2 trials waiting",
+        "Pool default (by priority, with preemption): 8 slots: 2 used, 1 leaving, 1 occupied by "
+        "others, 1 disabled, 3 free; 2 trials waiting",
         "  Agent left  ██▓▞x···",
-        "    [0]   ████  used: experiment 3 “resnet” trial 7 rank 0 · priority 42 · since 14:02",
-        "    [1]   ████  used: experiment 3 “resnet” trial 7 rank 1 · priority 42 · since 14:02"
-        " · disabled when it is over",
-        "    [2]   ▓▓▒▒  leaving: experiment 3 “resnet” trial 7 rank 2 · priority 42 "
+        "    [0]   ████  in use · experiment 3 “resnet” · trial 7, rank 0 · priority 42 "
         "· since 14:02",
-        "    [3]   ▞▞▞▞  occupied · pid 4711 of ann: Jupyter kernel of eda.ipynb, 14 GB, "
-        "idle for 2.5 h",
+        "    [1]   ████  in use, disabled when its trial is over · experiment 3 “resnet” "
+        "· trial 7, rank 1 · priority 42 · since 14:02",
+        "    [2]   ▓▓▒▒  asked to leave · experiment 3 “resnet” · trial 7, rank 2 · priority 42 "
+        "· since 14:02",
+        "    [3]   ▞▞▞▞  used by another process · pid 4711, of ann, Jupyter kernel, "
+        "notebook eda.ipynb, 14 GB used, idle since 12:00",
         "    [4]   xxxx  disabled",
         "    [5-7] ····  free",
         "",
@@ -97,10 +98,10 @@ def test_every_pool_and_agent_has_a_line() -> None:
     gone = agent(slot(0), name="right", connected=False, pool="default")
     here = agent(slot(0), slot(1), hostname="box", num_aux=1)
     assert slots_text(cluster(pool(here, gone), night), NOTEBOOK).splitlines() == [
-        "Pool default (priority, preemption): 2 slots: 2 free",
-        "  Agent left on box  ··  2 slots: 2 free  1 trial without slots",
+        "Pool default (by priority, with preemption): 3 slots: 2 free, 1 not connected",
+        "  Agent left (on box, 1 trial without slots)  ··  2 slots: 2 free",
         "    [0-1] ····  free",
-        "  Agent right (not connected: nothing starts there)  1 slot",
+        "  Agent right (not connected)  ·  1 slot: 1 not connected",
         "Pool night (fair share): no slots",
         "  no agents",
     ]
@@ -111,11 +112,13 @@ def test_the_ranks_of_a_gang_side_by_side_are_one_line() -> None:
     other: dict[str, Any] = {"experiment_id": 4, "trial_id": 8, "allocation_id": "4.8.1"}
     slots = [held(0, 2), held(1, 3), held(2, 0, **other), held(3, 1, processes=[kernel()])]
     assert slots_text(cluster(pool(agent(*slots))), NOTEBOOK).splitlines()[2:5] == [
-        "    [0-1] ████  used: experiment 3 “resnet” trial 7 ranks 2-3 · priority 42 "
+        "    [0-1] ████  in use · experiment 3 “resnet” · trial 7, ranks 2-3 · priority 42 "
         "· since 14:02",
-        "    [2]   ████  used: experiment 4 “resnet” trial 8 rank 0 · priority 42 · since 14:02",
-        "    [3]   ████  used: experiment 3 “resnet” trial 7 rank 1 · priority 42 · since 14:02"
-        " · pid 4711 of ann: Jupyter kernel of eda.ipynb, 14 GB, idle for 2.5 h",
+        "    [2]   ████  in use · experiment 4 “resnet” · trial 8, rank 0 · priority 42 "
+        "· since 14:02",
+        "    [3]   ████  in use · experiment 3 “resnet” · trial 7, rank 1 · priority 42 "
+        "· since 14:02 · pid 4711, of ann, Jupyter kernel, notebook eda.ipynb, 14 GB used, "
+        "idle since 12:00",
     ]
 
 
@@ -143,7 +146,7 @@ def test_only_idle_kernels_are_pointed_out_and_each_once() -> None:
         "The kernel of an unknown notebook (pid 3 on agent left) holds 14 GB and has been idle "
         "for 2.5 h. Shut it down in Jupyter, or free it with:  !kill 3"
     ]
-    assert "pid 2: train.py, 14 GB, idle for 2.5 h" in lines[2]
+    assert "pid 2, train.py, 14 GB used, idle since 12:00" in lines[2]
 
 
 @pytest.mark.parametrize("changes", [{"hostname": "elsewhere"}, {"is_remote": True}])
@@ -169,7 +172,7 @@ def test_the_queue_is_in_order_with_a_sentence_for_each() -> None:
     other = entry(11, 1, slots=1, experiment_id=6)
     view = cluster(pool(num_waiting=95), queue=(entry(9), other))
     assert queue_text(view).splitlines() == [
-        "Pool default (priority, preemption): no slots; 95 trials waiting",
+        "Pool default (by priority, with preemption): no slots; 95 trials waiting",
         "  1. trial 9 of experiment 5 “vgg” · 4 slots · priority 42 · since 14:29",
         f"     {SENTENCE}",
         "  2. trial 11 of experiment 6 “vgg” · 1 slot · priority 42 · since 14:29",
@@ -191,9 +194,8 @@ def test_trials_of_a_search_one_behind_the_other_are_told_together() -> None:
         f"     {SENTENCE}",
     ]
     assert '<li value="2">19 more trials of experiment 5' in queue_page(view)
-    tasks = [task(i, state="QUEUED", agent_ids=[], waiting_for=SENTENCE) for i in range(1, 9)]
-    assert tasks_listing(tasks, [pool(num_waiting=8)]).text().count(SENTENCE) == 1
-    assert tasks_listing(tasks, [pool(num_waiting=8)]).csv().count(SENTENCE) == 8
+    tasks = tasks_listing(cluster(pool(num_waiting=20), queue=search))
+    assert (tasks.text().count(SENTENCE), tasks.csv().count(SENTENCE)) == (1, 20)
 
 
 def test_a_reason_is_a_sentence_and_what_to_type() -> None:
@@ -247,17 +249,18 @@ def test_agents_tasks_jobs_and_pools_are_tables() -> None:
         "left", "left", "-", "connected", "default", "true", "true", "true", "8", "3", "3", "-",
         "██▓▞x···",
     ]  # fmt: skip
-    waits = task(9, state="QUEUED", agent_ids=[], waiting_for=SENTENCE)
-    assert tasks_listing([task(), waits], [busy]).text().splitlines() == [
+    waits = entry(experiment_id=3, queued_at=AT)
+    tasks = cluster(busy, holding=[holding()], queue=[waits])
+    assert tasks_listing(tasks).text().splitlines() == [
         "Task ID  Allocation ID  Name                    Slots Needed  Registered Time      "
         "Agent       Priority  Resource Pool  Ports",
         "7        3.7.1          Trial 7 (Experiment 3)  4             "
         f"{TODAY} 14:30:00  left        42        default        -",
-        "9        3.9.1          Trial 9 (Experiment 3)  4             "
+        "9        5.9.1          Trial 9 (Experiment 3)  4             "
         f"{TODAY} 14:30:00  unassigned  42        default        -",
         f"    {SENTENCE}",
     ]
-    longer = tasks_listing([task(), waits], [pool(num_waiting=30)])
+    longer = tasks_listing(cluster(pool(num_waiting=30), queue=[waits]))
     assert longer.text().splitlines()[-1] == "… and 29 more"
     (jobs,) = jobs_listings([job(), job(5, num_running=0, jobs_ahead=1)], [busy], "ann")
     assert jobs.text().splitlines() == [
@@ -297,7 +300,7 @@ def test_agents_elsewhere_are_listed_with_their_computer_and_when_they_left() ->
     assert rows[0]["Address"] == "10.0.0.2"
     assert rows[0]["Versions"] == "python 3.11.7, torch 2.9.1"
     assert [row["Slots"] for row in rows] == [1, 1, 0]
-    assert "  Agent d on node-d left at 14:00, with 8 slots" in slots_text(view, NOTEBOOK)
+    assert "  Agent d (left at 14:00, on node-d, had 8 slots)" in slots_text(view, NOTEBOOK)
 
 
 def test_jobs_of_several_pools_are_several_tables_and_shares_have_weights() -> None:
@@ -313,7 +316,7 @@ def test_jobs_of_several_pools_are_several_tables_and_shares_have_weights() -> N
 
 
 def test_a_pool_without_priorities_has_none_in_the_table_of_tasks() -> None:
-    (row,) = tasks_listing([task()], [pool(policy="round_robin")]).rows
+    (row,) = tasks_listing(cluster(pool(policy="round_robin"), holding=[holding()])).rows
     assert row[6] is None
 
 
@@ -341,8 +344,8 @@ def test_programs_get_one_document_with_numbers_as_numbers() -> None:
     ]  # fmt: skip
     slots = slots_listing(cluster(pool(busy_agent()))).csv().splitlines()
     assert slots[5] == "left,default,4,false,false,,,cuda,H100"
-    (waits,) = json.loads(tasks_listing([task(agent_ids=[])], [pool()]).json())
-    assert (waits["Task ID"], waits["Priority"], waits["Waits For"]) == (7, 42, None)
+    (runs,) = json.loads(tasks_listing(cluster(pool(), holding=[holding()])).json())
+    assert (runs["Task ID"], runs["Priority"], runs["Waits For"]) == (7, 42, None)
     (shown,) = json.loads(pools_listing([pool(num_waiting=3)]).json())
     assert (shown["Preemption"], shown["Waiting"], shown["Description"]) == (True, 3, None)
 
@@ -404,7 +407,7 @@ def test_pages_are_whole_and_have_no_scripts() -> None:
 
 def test_a_page_names_what_a_box_stands_for() -> None:
     page = slots_page(cluster(pool(busy_agent())))
-    assert "slot 0 (H100): used: experiment 3 “resnet” trial 7 rank 0" in page
+    assert "slot 0 (H100): in use · experiment 3 “resnet” · trial 7, rank 0" in page
     assert "<b>0</b> used<br>exp 3 trial 7" in page
     assert "<b>3</b> occupied<br>eda.ipynb" in page
 
@@ -421,9 +424,9 @@ def test_each_pool_lists_its_own_queue() -> None:
     view = cluster(*pools, queue=queue)
     heads = [line for line in queue_text(view).splitlines() if not line.startswith("     ")]
     assert [line.split()[:3] for line in heads] == [
-        ["Pool", "default", "(priority,"],
+        ["Pool", "default", "(by"],
         ["1.", "trial", "8"],
-        ["Pool", "night", "(priority,"],
+        ["Pool", "night", "(by"],
         ["1.", "trial", "9"],
     ]
     first, second = queue_page(view).split("<b>Pool night")
@@ -432,5 +435,5 @@ def test_each_pool_lists_its_own_queue() -> None:
 
 
 def test_what_the_first_trial_of_all_waits_for_is_said() -> None:
-    waits = task(8, state="QUEUED", waiting_for="waits", experiment_id=1)
-    assert list(tasks_listing([waits], [pool()]).below) == ["waits"]
+    waits = entry(8, experiment_id=1)
+    assert list(tasks_listing(cluster(pool(num_waiting=1), queue=[waits])).below) == [SENTENCE]

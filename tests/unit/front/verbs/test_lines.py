@@ -16,6 +16,7 @@ import det_jupyter
 from det_jupyter.client import Client
 from det_jupyter.client.handle_text import state_word
 from det_jupyter.contract.messages import (
+    AgentStatus,
     AllocationState,
     Archive,
     ChangeQueue,
@@ -41,7 +42,6 @@ from det_jupyter.contract.messages import (
     SetRetention,
     State,
     SwitchSlots,
-    TaskEntry,
     Unarchive,
 )
 from det_jupyter.contract.values.text import date
@@ -59,11 +59,11 @@ from tests.unit.front.verbs.cluster_samples import (
     cluster,
     entry,
     held,
+    holding,
     job,
     pool,
     reason,
     slot,
-    task,
 )
 from tests.unit.front.verbs.finding_samples import rows_found
 from tests.unit.front.verbs.recording_client import noted
@@ -129,16 +129,16 @@ class Master:
         return self.view.model_copy(update={"id": 8})
 
     def cluster(self, *, limit: int | None = None) -> ClusterView:
-        return cluster(self.pool, queue=(entry(),))
+        return cluster(self.pool, self.night, holding=[holding()], queue=[entry()])
 
     def jobs(self) -> list[JobEntry]:
         return [job()]
 
-    def tasks(self, *, limit: int | None = None) -> list[TaskEntry]:
-        return [task()]
-
     def pools(self) -> list[PoolStatus]:
         return [self.pool, self.night]
+
+    def agents(self) -> list[AgentStatus]:
+        return [agent for pool in self.pools() for agent in pool.agents]
 
     def problems(self) -> list[str]:
         return self.noted
@@ -223,14 +223,14 @@ def test_an_experiment_is_steered_by_one_request(master: Master, line: str, aske
 @pytest.mark.parametrize(
     ("line", "start"),
     [
-        ("slots", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("slots", "Pool default (by priority, with preemption): 9 slots: 2 used"),
         ("slot", "Agent left  ██▓▞x···  8 slots: 2 used"),
         ("agent", "Agent ID  Hostname"),
         ("task ls", "Task ID  Allocation ID"),
         ("job", "#  ID  Type"),
         ("j list -p default", "#  ID  Type"),
         ("rp", "Name     Scheduler"),
-        ("queue", "Pool default (priority, preemption): 9 slots: 2 used"),
+        ("queue", "Pool default (by priority, with preemption): 9 slots: 2 used"),
         ("why 9", f"Trial 9: {SENTENCE}"),
         ("why --experiment 5", f"Trial 1: {SENTENCE}"),
         ("task list --csv", "Task ID,Allocation ID,Name"),
@@ -338,7 +338,7 @@ def test_lists_for_programs_are_one_document_whatever_there_is(
         assert [len(each) for each in cells] == [len(header)] * len(rows)
     det("job list --json -p night")
     assert [row["ID"] for row in json.loads(capsys.readouterr().out)] == [5]
-    monkeypatch.setattr(master, "tasks", lambda limit: [])
+    monkeypatch.setattr(master, "cluster", lambda limit: cluster(pool(num_waiting=1)))
     monkeypatch.setattr(master, "jobs", list)
     for noun in ("task", "job"):
         det(f"{noun} list --json")
@@ -517,8 +517,8 @@ def test_pools_are_set_from_a_cell_or_a_file(
     night = {"pool_name": "night", "agents": ["gpu-*"], "scheduler": {"type": "fair_share"}}
     assert master.asked == [[{"pool_name": "default"}, night]] * 2
     assert capsys.readouterr().out.splitlines() == [
-        "Pool default (priority, preemption): 9 slots: 2 used, 1 leaving, 4 free, 1 occupied, "
-        "1 disabled; 1 trial waiting",
+        "Pool default (by priority, with preemption): 9 slots: 2 used, 1 leaving, 1 occupied by "
+        "others, 1 disabled, 4 free; 1 trial waiting",
         "Note: agents are simulated only by the file pools.yaml, from the next start on.",
     ]
 
@@ -748,7 +748,7 @@ def test_the_cell_magic_knows_fork_and_continue(master: Master) -> None:
 
 def test_slots_queue_and_jobs_show_themselves(master: Master) -> None:
     slots, queue, jobs = det_jupyter.slots(), det_jupyter.queue(), det_jupyter.jobs()
-    assert repr(slots).startswith("Pool default (priority, preemption)")
+    assert repr(slots).startswith("Pool default (by priority, with preemption)")
     assert slots.view.pools[0].num_free == 4
     assert SENTENCE in repr(queue)
     assert queue.view.queue[0].trial_id == 9

@@ -201,6 +201,7 @@ def test_the_row_of_a_trial_that_waits_for_room_says_so_while_it_is_active() -> 
     world.tell(RoomReported(allocation_id="4.4.1", at=0.0, wait=room))
     (row,) = find(world, ids=[4]).rows
     assert (row.alarm_kind, row.alarm) == ("waits for room", room.sentence)
+    assert row.status_word == "Running, waits for room"
     world.tell(Pause(experiment_id=4))
     assert [row.alarm for row in find(world, ids=[4]).rows] == [""]
 

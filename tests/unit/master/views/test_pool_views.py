@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.contract.messages import ClusterView, SetPools
-from det_jupyter.master.views.pool_views import cluster_view, job_entries, task_entries
+from det_jupyter.master.views.pool_views import cluster_view, job_entries
 from tests.unit.master.machine_world import World, reasons_of, registered, running, submitted
 
 POOLS: list[dict[str, Any]] = [
@@ -105,6 +105,7 @@ def test_one_in_a_queue_says_what_it_wants(world: World) -> None:
     assert last.model_dump(exclude={"reason", "queued_at"}) == {
         "trial_id": 6, "experiment_id": 4, "experiment_name": "d", "allocation_id": "4.6.1",
         "pool": "big", "slots": 1, "priority": 7, "weight": 2.0, "position": 1,
+        "agent_ids": [],
     }  # fmt: skip
     assert (last.queued_at, last.reason.trial_id) == (world.allocation(6).queued_at, 6)
 
@@ -134,22 +135,17 @@ def test_jobs_are_in_the_order_of_their_pools(world: World) -> None:
     ]  # fmt: skip
 
 
-def test_tasks_are_those_with_slots_and_then_the_fronts_of_the_queues(world: World) -> None:
-    why = reasons_of(world.machine, world.now).of
-    tasks = task_entries(world.machine, why, 1)
+def test_runs_are_those_with_slots_and_then_the_fronts_of_the_queues(world: World) -> None:
+    runs = seen(world, 1).runs
     assert [
-        (task.trial_id, task.experiment_name, task.state, task.pool, task.agent_ids, task.slots)
-        for task in tasks
+        (run.trial_id, run.experiment_name, run.pool, run.agent_ids, run.slots) for run in runs
     ] == [
-        (1, "a", "RUNNING", "default", ["box"], 2),
-        (4, "d", "STARTING", "big", ["far"], 1),
-        (2, "b", "QUEUED", "default", [], 2),
-        (5, "d", "QUEUED", "big", [], 1),
+        (1, "a", "default", ["box"], 2),
+        (4, "d", "big", ["far"], 1),
+        (2, "b", "default", [], 2),
+        (5, "d", "big", [], 1),
     ]
-    assert [task.waiting_for for task in tasks] == [
-        None, None, why(world.trial(2)).sentence, why(world.trial(5)).sentence,
-    ]  # fmt: skip
-    assert [task.registered_at for task in tasks] == [
+    assert [run.queued_at for run in runs] == [
         world.allocation(trial_id).queued_at for trial_id in (1, 4, 2, 5)
     ]
 

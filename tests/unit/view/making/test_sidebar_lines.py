@@ -25,7 +25,7 @@ from det_jupyter.view.making.sidebar_lines import (
     NO_GPU,
     NO_SAMPLE,
     build_cluster_state,
-    build_line,
+    build_row,
     build_trials,
     build_usage,
     first_entries,
@@ -63,34 +63,34 @@ RUNNING, STOPPING = AllocationState.RUNNING, AllocationState.STOPPING
     ],
 )
 def test_a_line_has_the_status_of_a_view(changes: dict[str, Any], status: str) -> None:
-    assert build_line(row(7, **changes), None, NOW).status == status
+    assert build_row(row(7, **changes), None, NOW).status == status
 
 
 def test_a_line_says_why_its_first_trial_waits_and_what_would_start_it() -> None:
     queue = [entry(9, 7, position=4), entry(3, 7, position=2, reason=reason(3)), entry(4, 5)]
     first = first_entries(cluster(pool(), queue=queue))
     assert {number: each.trial_id for number, each in first.items()} == {7: 3, 5: 4}
-    line = build_line(row(7), first[7], NOW)
+    line = build_row(row(7), first[7], NOW)
     assert line.wait.startswith("needs 4 slots; 2 of 8 are free")
     assert line.queue_place == 2
     assert [remedy["button"] for remedy in line.remedies] == ["", "Pause", "Change"]
-    running = build_line(row(7, gangs=[RUNNING]), first[7], NOW)
+    running = build_row(row(7, gangs=[RUNNING]), first[7], NOW)
     assert (running.wait, running.remedies, running.queue_place) == ("", [], None)
 
 
 def test_a_line_of_one_that_is_over_has_no_buttons_and_says_why_it_failed() -> None:
-    line = build_line(row(7, state=State.ERROR, failure="rank 1: " + "x" * 999), None, NOW)
+    line = build_row(row(7, state=State.ERROR, failure="rank 1: " + "x" * 999), None, NOW)
     assert line.actions == []
     assert line.failure.startswith("rank 1: x")
     assert len(line.failure) <= 400
-    living = build_line(row(7, best_metric=math.nan, progress=math.nan), None, NOW)
+    living = build_row(row(7, best_metric=math.nan, progress=math.nan), None, NOW)
     assert [action["verb"] for action in living.actions] == ["pause", "activate", "kill"]
     assert (living.best_metric, living.progress) == (None, 0.0)
 
 
 def test_a_line_has_the_key_of_the_experiments_places() -> None:
     state = build_view_state(experiment(trial()), [], [], NOW)
-    line = build_line(row(state["id"], created_at=state["created_at"]), None, NOW)
+    line = build_row(row(state["id"], created_at=state["created_at"]), None, NOW)
     assert line.key == place_key(state["id"], state["created_at"])
 
 
@@ -205,10 +205,10 @@ def test_a_missing_value_says_why(slot: SlotStatus, said: str, missing: str) -> 
 def test_a_trial_that_waits_for_room_on_a_disk_does_not_wait_for_its_turn() -> None:
     room = RoomWait(folder="/data", since=NOW)
     waiting = row(7, status="queued", alarm=room.sentence, alarm_kind="waits for room")
-    line = build_line(waiting, None, NOW)
+    line = build_row(waiting, None, NOW)
     assert line.status_word == "Queued, waits for room"
     assert (line.alarm, line.wait) == (room.sentence, "")
-    assert build_line(row(7, status="queued"), None, NOW).wait == IN_LINE
+    assert build_row(row(7, status="queued"), None, NOW).wait == IN_LINE
     news = build_trials([trial(allocation=allocation(), room=room)], {7: row(7)})
     assert news["trials"][0]["status_word"] == "Running, waits for room"
 

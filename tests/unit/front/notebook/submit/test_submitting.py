@@ -41,7 +41,6 @@ def wired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wired:
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     wired = Wired(
         experiments=experiment(trial(), id=12),
-        pools=[pool(agent(slot(0)))],
         possible={"problem": None},
         base=TemplateView(name="base", config={"max_restarts": 9}, created_at=0.0, updated_at=0.0),
         room={},

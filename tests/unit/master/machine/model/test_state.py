@@ -9,7 +9,6 @@ import pytest
 from det_jupyter.contract.messages import (
     AllocationView,
     CreateExperiment,
-    ExperimentRow,
     ExperimentView,
     TrialView,
     Wire,
@@ -17,7 +16,6 @@ from det_jupyter.contract.messages import (
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
 from det_jupyter.master.machine.model.state import Experiment, Trial
-from det_jupyter.view.model.sidebar import ExperimentLine
 from tests.unit.master.machine_world import World, registered, submitted
 
 
@@ -28,7 +26,6 @@ from tests.unit.master.machine_world import World, registered, submitted
         (Trial, TrialView, {"allocation", "waiting_for"}),  # the machine's types differ
         (Experiment, ExperimentView, set()),
         (ExperimentSubmitted, CreateExperiment, set()),
-        (ExperimentLine, ExperimentRow, set()),
     ],
 )
 def test_a_field_that_two_descriptions_have_is_declared_once(
