@@ -4,10 +4,11 @@ In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `exper
 `experiments()` return handles, `compare(3, 7)` returns how experiments differ, `slots()`,
 `queue()` and `jobs()` return what runs and what waits, `preview(config)` returns what a search
 would train, `submit(Trial, config)` submits an experiment, `load_checkpoint(path)` returns a
-trained model, `model(name)`, `models()` and `create_model(name)` return handles on models of the
-registry, `import_archive(path)` returns an experiment that a colleague has exported, and
-`templates` are parts of configurations. Each name is imported when it is first used,
-so that importing the package is fast.
+trained model, `adopt(location)` lists the checkpoints of a bucket or folder, `model(name)`,
+`models()` and `create_model(name)` return handles on models of the registry,
+`import_archive(path)` returns an experiment that a colleague has exported, and `templates` are
+parts of configurations. Each name is imported when it is first used, so that importing the package
+is fast.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     )
     from det_jupyter.front.notebook.handles.models import create_model, model, models
     from det_jupyter.front.notebook.handles.slots_and_queue import jobs, queue, slots
+    from det_jupyter.front.notebook.handles.storages import adopt
     from det_jupyter.front.notebook.handles.templates import templates
     from det_jupyter.front.notebook.submit.from_python import submit
     from det_jupyter.front.notebook.submit.preview_and_local import preview
@@ -46,6 +48,7 @@ _HOMES = {
         "errors": ["InvalidHP"],
         "front.notebook.extension": ["load_ipython_extension", "unload_ipython_extension"],
         "front.notebook.handles.slots_and_queue": ["jobs", "queue", "slots"],
+        "front.notebook.handles.storages": ["adopt"],
         "front.notebook.handles.experiment_handles": [
             "compare",
             "experiment",
@@ -70,6 +73,7 @@ __all__ = [
     "LOG_FORMAT",
     "InvalidHP",
     "__version__",
+    "adopt",
     "compare",
     "create_model",
     "experiment",

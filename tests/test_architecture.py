@@ -205,7 +205,13 @@ def test_only_the_senders_and_the_import_of_runs_import_libraries_of_trackers() 
 
 def test_only_the_process_that_transfers_imports_obstore() -> None:
     room = "det_jupyter.storage.buckets"
-    own = {"obstore", f"{room}.objects", f"{room}.opening", f"{room}.leftovers"}
+    own = {
+        "obstore",
+        f"{room}.objects",
+        f"{room}.opening",
+        f"{room}.leftovers",
+        f"{room}.sweeping",
+    }
     wrong = [
         where
         for path in modules()

@@ -12,7 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
+from det_jupyter.storage.contract import (
+    METADATA_FILE,
+    CheckpointFiles,
+    Leftover,
+    is_name,
+    read_metadata,
+)
 from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage
 from det_jupyter.storage.globs import matching
 
@@ -100,6 +106,26 @@ class ZipStorage:
                 return sum(names[name] for name in left)
         self._file(uuid).unlink(missing_ok=True)
         return 0
+
+    def store(self, uuid: str, folder: Path) -> None:
+        """Pack a folder."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        _pack(folder, self._file(uuid))
+
+    def scan(self) -> list[CheckpointFiles]:
+        """Return the zip files that can be opened."""
+        return [
+            CheckpointFiles(
+                uuid=path.stem,
+                num_bytes=sum(self.files(path.stem).values()),
+                stored_at=path.stat().st_mtime,
+            )
+            for path in sorted(self.root.glob("[!.]*.zip"))
+        ]
+
+    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
+        """Remove the drafts of writers that have ended."""
+        return self._drafts.sweep(before, dry_run=dry_run)
 
     def remove_leftovers(self) -> None:
         """Remove the drafts of writers that have ended."""

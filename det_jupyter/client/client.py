@@ -28,6 +28,8 @@ from det_jupyter.contract.messages import (
     ClusterStatus,
     ClusterView,
     CodeView,
+    CollectedGarbage,
+    CollectGarbage,
     ContinueExperiment,
     ContinueTrial,
     CreateExperiment,
@@ -281,6 +283,14 @@ class Client:
         """Return one checkpoint, of any experiment."""
         return self._get(CheckpointView, f"/checkpoints/{_quoted(uuid)}")
 
+    def find_checkpoints(self, pattern: str) -> list[CheckpointView]:
+        """Return the checkpoints that a pattern matches, of all experiments, oldest first.
+
+        Args:
+            pattern: UUID, EXPERIMENT/UUID or EXPERIMENT/TRIAL/UUID, with `*`, `?` and `[a-f]`.
+        """
+        return self._get_all(CheckpointView, "/checkpoints", match=pattern)
+
     def models(self) -> list[ModelView]:
         """Return the models of the registry with their versions, oldest first."""
         return self._get_all(ModelView, "/models")
@@ -345,6 +355,11 @@ class Client:
     def free_room(self) -> FreedRoom:
         """Delete what nothing refers to: leftovers, old logs, data of deleted experiments."""
         return self._again(FreedRoom, "/disks/free")
+
+    def collect_garbage(self, *, dry_run: bool) -> CollectedGarbage:
+        """Delete checkpoints that are not kept, and what crashes have left, in all storages."""
+        request = CollectGarbage(dry_run=dry_run)
+        return self._again(CollectedGarbage, "/checkpoints/gc", request)
 
     def room_forecast(self, experiment_id: int) -> RoomForecast:
         """Return the forecast whether an experiment's checkpoints will fit on their disk."""

@@ -13,11 +13,46 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFiles:
+    """A checkpoint in a storage, as its files show it.
+
+    Args:
+        uuid: Its name.
+        num_bytes: Size of its files.
+        stored_at: When it was stored.
+        problem: What is damaged or missing in it; "": nothing.
+    """
+
+    uuid: str
+    num_bytes: int
+    stored_at: float
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Files of a writer that was killed, in a storage.
+
+    Args:
+        name: Name of their folder in the storage.
+        num_bytes: Their size.
+        num_files: How many they are.
+        changed_at: When one of them was last written.
+    """
+
+    name: str
+    num_bytes: int
+    num_files: int
+    changed_at: float
 
 
 class StorageDraft(Protocol):
@@ -123,8 +158,28 @@ class CheckpointStorage(Protocol):
                 files can be removed.
         """
 
+    def store(self, uuid: str, folder: Path) -> None:
+        """Make a copy of a folder's files a checkpoint, which does not exist before.
+
+        If it was interrupted, it can be repeated.
+        """
+
+    def scan(self) -> list[CheckpointFiles]:
+        """Return the checkpoints in this storage, also damaged and incomplete ones, by name."""
+
     def remove_leftovers(self) -> None:
-        """Remove drafts of writers that were killed; drafts in use stay."""
+        """Remove drafts of writers on this computer that were killed; drafts in use stay."""
+
+    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
+        """Remove what killed writers have left, and return it.
+
+        Drafts in use stay. Where a use cannot be seen, as in buckets, what was written since
+        `before` stays.
+
+        Args:
+            before: Time in seconds since the epoch.
+            dry_run: Only return it.
+        """
 
 
 def is_name(uuid: str) -> bool:

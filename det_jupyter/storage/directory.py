@@ -5,11 +5,9 @@
                                (hard links: only their folder, see `_sync_tree`)
     <root>/.share-<uuid>/      files of a checkpoint of several computers, which an agent uploads
 
-A writer locks its scratch folder; the operating system releases the lock when the writer exits or
-is killed. An unlocked scratch folder is therefore a leftover. It is removed by the next writer,
-when the master starts, and when an experiment is deleted. The lock belongs to the open file
-description, which a process forked meanwhile (a data worker, for example) inherits. The child
-closes the description at once; otherwise a child that outlives the writer would keep the lock.
+A writer locks its scratch folder while it lives (folder_locks.py). An unlocked scratch folder is
+therefore a leftover. It is removed by the next writer, when the master starts, and when an
+experiment is deleted.
 
 To delete a checkpoint, its folder is first renamed to `.part-deleted-<uuid>`: a folder that cannot
 be removed completely is then a leftover.
@@ -17,75 +15,32 @@ be removed completely is then a leftover.
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import os
+import re
 import shutil
 import stat
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
+from det_jupyter.storage.contract import (
+    METADATA_FILE,
+    CheckpointFiles,
+    Leftover,
+    is_name,
+    read_metadata,
+)
+from det_jupyter.storage.folder_locks import OpenFolder, make_locked, try_lock
 from det_jupyter.storage.globs import matching
 
 _SCRATCH = ".part-"
 _SHARE = ".share-"
-_ATTEMPTS = 100  # to lock a new folder, which another writer may have locked for a moment
-_PAUSE_S = 0.01
-
-_log = logging.getLogger(__name__)
-
-
-class _OpenFolder:
-    """An open folder that can be locked. In a forked process it is closed."""
-
-    _all: ClassVar[set[_OpenFolder]] = set()
-    changes = threading.Lock()  # held during a fork, and while a folder is opened or closed
-
-    def __init__(self, path: Path) -> None:
-        with self.changes:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            self._all.add(self)
-
-    @property
-    def is_open(self) -> bool:
-        return self in self._all
-
-    def lock(self) -> None:
-        """Acquire the lock.
-
-        Raises:
-            BlockingIOError: Another process holds it.
-            OSError: The file system has no locks.
-        """
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def close(self) -> None:
-        """Close the folder, which releases the lock. Idempotent."""
-        with self.changes:
-            if self.is_open:
-                self._all.remove(self)
-                os.close(self._descriptor)
-
-    @classmethod
-    def close_all(cls) -> None:
-        """Close all folders. Called in a forked process, in which `changes` is locked."""
-        while cls._all:
-            os.close(cls._all.pop()._descriptor)
-        cls.changes.release()
-
-
-os.register_at_fork(
-    before=_OpenFolder.changes.acquire,
-    after_in_parent=_OpenFolder.changes.release,
-    after_in_child=_OpenFolder.close_all,
-)
+# With the copies of a bucket's checkpoints: one that is being fetched, and one that is read.
+_TEMPORARY = (_SCRATCH, _SHARE, ".fetched-", ".read-")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 # Inode, size and modification time in ns: they differ if a file was changed.
@@ -96,7 +51,7 @@ class DirectoryDraft:
     """A StorageDraft: a scratch folder, locked until `commit` or `discard`."""
 
     def __init__(
-        self, path: Path, final: Path, lock: _OpenFolder, *, is_uploaded: bool = False
+        self, path: Path, final: Path, lock: OpenFolder, *, is_uploaded: bool = False
     ) -> None:
         self.path = path
         self._final = final
@@ -178,7 +133,7 @@ class DirectoryStorage:
         final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.remove_leftovers()
-        lock = _make_locked(self.root / scratch)
+        lock = make_locked(self.root / scratch)
         return DirectoryDraft(self.root / scratch, final, lock, is_uploaded=self._is_own)
 
     def draft_path(self, uuid: str) -> Path | None:
@@ -234,15 +189,96 @@ class DirectoryStorage:
             raise CheckpointError(f"checkpoint {uuid!r}: this is not the name of a checkpoint")
         return self.root / uuid
 
+    def store(self, uuid: str, folder: Path) -> None:
+        """Copy the files into a draft, and commit it."""
+        draft = self.begin(uuid)
+        try:
+            shutil.copytree(folder, draft.path, dirs_exist_ok=True)
+            draft.commit()
+        except shutil.Error as error:
+            raise CheckpointError(
+                f"checkpoint {uuid}: not copied: {error.args[0][0][2]}"
+            ) from None
+        finally:
+            draft.discard()
+
+    def scan(self) -> list[CheckpointFiles]:
+        """Return the folders with metadata.json, and those that only have the name of one."""
+        found = []
+        for path in sorted(self.root.iterdir()) if self.root.is_dir() else ():
+            if path.is_symlink() or not path.is_dir() or not is_name(path.name):
+                continue
+            problem = _problem_of(path)
+            if not problem or (path / METADATA_FILE).exists() or _UUID.fullmatch(path.name):
+                size = _measure(path)
+                found.append(
+                    CheckpointFiles(
+                        uuid=path.name,
+                        num_bytes=size.num_bytes,
+                        stored_at=size.changed_at,
+                        problem=problem,
+                    )
+                )
+        return found
+
     def remove_leftovers(self) -> None:
         """Remove scratch folders that are not locked."""
         for scratch in self.root.glob(f"{_SCRATCH}*"):
-            lock = None
-            with suppress(OSError):  # without locks it may still be in use
-                lock = _try_lock(scratch)
-            if lock is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
-                lock.close()
+            _remove_unlocked(scratch)
+
+    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
+        """Remove scratch folders that are not locked, and other temporary folders that are old."""
+        found = []
+        for path in sorted(self.root.glob(".*")):
+            kind = next((each for each in _TEMPORARY if path.name.startswith(each)), None)
+            if kind is None or path.is_symlink() or not path.is_dir():
+                continue
+            left = _measure(path)
+            if kind == _SCRATCH:
+                is_left = _remove_unlocked(path, dry_run=dry_run)
+            elif (is_left := left.changed_at < before) and not dry_run:
+                remove_tree(path)
+            if is_left:
+                found.append(left)
+        return found
+
+
+def _problem_of(path: Path) -> str:
+    """Return why a folder is no whole checkpoint; "" if it is one."""
+    try:
+        metadata: object = read_metadata(path)
+    except (OSError, CheckpointError) as error:
+        return str(error)
+    named = metadata.get("uuid") if isinstance(metadata, dict) else None
+    return "" if named == path.name else f"its {METADATA_FILE} is that of {named!r}"
+
+
+def _remove_unlocked(scratch: Path, *, dry_run: bool = False) -> bool:
+    """Remove a scratch folder if no writer has locked it; return whether none has."""
+    lock = None
+    with suppress(OSError):  # without locks it may still be in use
+        lock = try_lock(scratch)
+    if lock is None:
+        return False
+    if not dry_run:
+        shutil.rmtree(scratch, ignore_errors=True)
+    lock.close()
+    return True
+
+
+def _measure(path: Path) -> Leftover:
+    """Return the size of a folder's files, and when one was last written."""
+    num_bytes = num_files = 0
+    changed_at = path.stat().st_mtime
+    for parent, _, names in os.walk(path):
+        for name in names:
+            with suppress(FileNotFoundError):  # removed meanwhile
+                info = Path(parent, name).lstat()
+                changed_at = max(changed_at, info.st_mtime)
+                num_bytes, num_files = num_bytes + info.st_size, num_files + 1
+    return Leftover(
+        name=path.name, num_bytes=num_bytes, num_files=num_files, changed_at=changed_at
+    )
 
 
 def existing(folder: Path) -> Path:
@@ -297,46 +333,6 @@ def _remove_some(folder: Path, globs: Sequence[str]) -> int:
             os.rmdir(inner)
     left = _files_of(folder)
     return sum((folder / name).lstat().st_size for name in left) if left != [METADATA_FILE] else 0
-
-
-def _try_lock(path: Path) -> _OpenFolder | None:
-    """Return the folder, locked; None if it is gone or another process has locked it.
-
-    Raises:
-        OSError: The file system cannot lock folders, as some network file systems.
-    """
-    try:
-        folder = _OpenFolder(path)
-    except FileNotFoundError:
-        return None
-    try:
-        folder.lock()
-    except BaseException as error:  # an interrupt too: the folder is closed
-        folder.close()
-        if isinstance(error, BlockingIOError):
-            return None
-        raise
-    return folder
-
-
-def _make_locked(folder: Path) -> _OpenFolder:
-    """Create the folder and return it, locked if the file system has locks."""
-    for _ in range(_ATTEMPTS):
-        with suppress(FileExistsError):  # `exist_ok` also raises while another process removes it
-            folder.mkdir(mode=0o700)
-        try:
-            lock = _try_lock(folder)
-        except OSError as error:
-            # No other writer can lock it either, so none removes it as a leftover.
-            _log.warning("%s: cannot be locked (%s); writing without a lock", folder, error)
-            return _OpenFolder(folder)
-        # Before it was locked, another writer may have removed it as a leftover.
-        if lock is not None and folder.is_dir():
-            return lock
-        if lock is not None:
-            lock.close()
-        time.sleep(_PAUSE_S)
-    raise CheckpointError(f"{folder}: another process holds its lock; it is writing the same one")
 
 
 def _sync_tree(folder: Path, synced: dict[Path, _Stamp]) -> None:

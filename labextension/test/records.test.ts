@@ -121,6 +121,8 @@ describe('checkpoints', () => {
     searcher_metric: 0.91,
     state: 'COMPLETED',
     globs: [],
+    is_placed: false,
+    former: '',
     ...changes
   });
 

@@ -29,6 +29,7 @@ from det_jupyter.errors import ConfigError, Conflict, DetError
 from det_jupyter.front.cli.shell_table import shell_parser
 from det_jupyter.front.verbs.grammar import Call, parse_words
 from det_jupyter.storage import open_storage, path_of
+from tests.integration.in_process import InProcess
 from tests.integration.master_support import (
     gang_exited,
     gang_started,
@@ -40,7 +41,6 @@ from tests.integration.master_support import (
     validation,
 )
 from tests.integration.routes_support import INFO, Routes, opened_routes, saved
-from tests.integration.test_models import InProcess
 
 Members: TypeAlias = dict[str, bytes]
 SECRET = "very-secret-9"

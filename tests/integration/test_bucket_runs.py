@@ -79,7 +79,7 @@ def test_record_is_sent_when_the_bucket_has_the_files(bucket: BucketServer, copi
     again = of_run(bucket)  # of the next agent process, which does not know of it
     assert upload(again, line) == [record]
     puts = [path for method, path in bucket.requests if method == "PUT"]
-    assert [path.rpartition("/")[2] for path in puts] == ["metadata.json"]
+    assert [path.rpartition("/")[2] for path in puts] == [".det-upload-0", "metadata.json"]
 
 
 def test_upload_waits_for_a_bucket_that_is_away_also_when_the_run_has_ended(

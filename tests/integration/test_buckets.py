@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -11,8 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
+from det_jupyter.agent.link.destinations import Bucket
+from det_jupyter.contract.messages import StoredCheckpoint
 from det_jupyter.contract.values.bucket_urls import parse_bucket_url
 from det_jupyter.errors import BucketProblem
 from det_jupyter.storage import METADATA_FILE
@@ -125,9 +129,9 @@ def test_checkpoint_of_two_computers_is_there_when_the_files_of_both_are(
 ) -> None:
     chief, other = tmp_path / "chief", tmp_path / "other"
     own = {"a": "1", "metadata__json": '{"uuid": "one"}'}
-    assert put(storage, chief, 0, 2, **own) == [False, 2]
+    assert put(storage, chief, 0, 2, **own) == [False, 3]
     assert storage.files("one") == {}
-    assert put(storage, other, 1, 2, b="22") == [False, 4]
+    assert put(storage, other, 1, 2, b="22") == [False, 6]
     for _ in range(2):  # as after a crash
         assert put(storage, chief, 0, 2)[0]  # type: ignore[index]
         assert put(storage, other, 1, 2)[0]  # type: ignore[index]
@@ -179,9 +183,9 @@ def test_files_that_are_there_are_not_put_again(
         put(storage, tmp_path / "draft", 0, 1, **files)
     bucket.heal()
     bucket.requests.clear()
-    assert put(storage, tmp_path / "draft", 0, 1) == [True, 3]
+    assert put(storage, tmp_path / "draft", 0, 1) == [True, 4]
     puts = [path.rpartition("/")[2] for method, path in bucket.requests if method == "PUT"]
-    assert puts == ["b", ".det-files-0.json", METADATA_FILE]
+    assert puts == [".det-upload-0", "b", ".det-files-0.json", METADATA_FILE]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +263,7 @@ def test_whichever_request_kills_its_process_the_checkpoint_is_there_once_and_wh
         bucket.fail = kill
         put(storage, draft, 0, 1)
         assert bucket.objects() == whole, number
-    assert num_requests == 7
+    assert num_requests == 9
 
 
 def test_a_deletion_that_was_broken_off_is_completed(
@@ -278,6 +282,64 @@ def test_a_deletion_that_was_broken_off_is_completed(
     bucket.heal()
     storage.delete("one")
     assert bucket.objects() == {}
+
+
+def test_what_killed_uploads_have_left_is_found_with_its_size_and_removed(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    store(storage, "whole")
+    bucket.replace("team/foreign/weights", b"of another tool")
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "a").write_bytes(b"12345")
+    (draft / "weights").write_bytes(b"123")
+    bucket.fail = lambda method, path: DENIED if path.endswith("/weights") else None
+    with pytest.raises(BucketProblem):
+        transfers.ask("put", storage.location, "killed", folder=str(draft), share=0)
+    bucket.heal()
+    address = f"{bucket.url}/models/team/killed/weights"
+    answer = httpx.post(f"{address}?uploads").text
+    upload = answer.partition("<UploadId>")[2].partition("<")[0]
+    httpx.put(address, params={"partNumber": 1, "uploadId": upload}, content=b"x" * 100)
+    assert bucket.num_uploads() == 1
+    assert storage.sweep(time.time() - 60, dry_run=False) == []  # it may still be at work
+    assert bucket.num_uploads() == 1
+    for dry_run in (True, False):
+        (left,) = storage.sweep(time.time() + 60, dry_run=dry_run)
+        assert (left.name, left.num_files) == ("killed", 3)  # the mark, `a`, and the upload
+        assert left.num_bytes == 5 + 100
+    assert bucket.num_uploads() == 0
+    left_over = {name.split("/")[1] for name in bucket.objects()}
+    assert left_over == {"whole", "foreign"}
+
+
+def test_checkpoints_of_a_bucket_are_listed_with_what_is_missing_in_them(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    for uuid in ("whole", "cut", "lost", "torn"):
+        store(storage, uuid)
+    bucket.replace("team/cut/weights", b"who")
+    bucket.replace(f"team/lost/{METADATA_FILE}", None)
+    bucket.replace("team/torn/.det-files-0.json", b"{")
+    bucket.replace("team/notes.txt", b"of somebody")
+    bucket.replace("team/foreign/weights", b"of another tool")
+    assert {each.uuid: each.problem for each in storage.scan()} == {
+        "cut": "it is damaged: weights (3 of 5 bytes)",
+        "lost": "it has no metadata.json: its upload or its deletion was broken off",
+        "torn": "the list of its files is damaged",
+        "whole": "",
+    }
+
+
+def test_an_upload_whose_files_are_gone_is_stored_only_if_its_commit_is_there(
+    storage: BucketStorage, tmp_path: Path
+) -> None:
+    to, gone = Bucket(storage.location), tmp_path / "gone"
+    assert asyncio.run(to.commit("one", gone, 0, 1)) is None  # a rank has deleted it
+    store(storage, "one")
+    assert asyncio.run(to.commit("one", gone, 0, 1)) == StoredCheckpoint(
+        path=f"{storage.location}/one"
+    )
 
 
 def test_a_draft_on_a_full_disk_says_so(storage: BucketStorage, tmp_path: Path) -> None:

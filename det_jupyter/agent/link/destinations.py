@@ -152,8 +152,8 @@ class Bucket:
         """Create metadata.json, if this is share 0 and the lists of all shares are there."""
         path = f"{self.name}/{uuid}"
         if not folder.is_dir():  # removed by an earlier agent process, or deleted by a rank
-            await self._ask("discard", uuid)  # does nothing if it is committed
-            return StoredCheckpoint(path=path)
+            is_there = await self._ask("discard", uuid)  # does nothing if it is committed
+            return StoredCheckpoint(path=path) if is_there else None
         is_there, num = await self._ask(
             "commit", uuid, folder=str(folder), share=share, num_shares=num_shares
         )

@@ -214,8 +214,11 @@ class Uploads:
         else:
             if path:
                 self._measure(run, record, to, time.monotonic() - began)
-            self._stored[uuid] = path or record.path
-            self._uploaded.setdefault(run.id, []).append(folder)
+            # Of one that its rank has deleted, the record of that is next.
+            deleted = f"{run.plan.bucket}/{uuid}" if run.plan.bucket else record.path
+            self._stored[uuid] = path or deleted
+            if folder.is_dir():
+                self._uploaded.setdefault(run.id, []).append(folder)
             (run.dir.unsent / uuid).unlink(missing_ok=True)
         self._on_done()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from det_jupyter.client.calls import explains_arguments, methods_explain_arguments
 from det_jupyter.client.client import Client
+from det_jupyter.client.copying import check_target, copied_path, copy_checkpoint
 from det_jupyter.client.handle_text import checkpoint_line
 from det_jupyter.contract.host.regular_files import read_regular
 from det_jupyter.contract.messages import CheckpointView, ExperimentView
@@ -124,6 +125,22 @@ class Checkpoint:
             return bool(metadata["uuid"] == self.uuid)
         except (OSError, ValueError, KeyError, TypeError):
             return False
+
+    def copy(self, to: str | Path) -> str:
+        """Copy the checkpoint to another storage, and return the path of the copy there.
+
+        `load_checkpoint` loads it, and `det_jupyter.adopt` lists it. Repeatable: a copy that is
+        there is left as it is.
+
+        Args:
+            to: A folder, or the location of a bucket such as s3://models/team.
+
+        Raises:
+            CheckpointError: The checkpoint is deleted or damaged, or cannot be written there.
+        """
+        location = check_target(str(to))
+        copy_checkpoint(self.view, location)
+        return copied_path(self.view, location)
 
     def load(self, **kwargs: Any) -> Any:
         """Return the trained model, in this process; see `load_checkpoint`.

@@ -38,6 +38,7 @@ from det_jupyter.contract.messages.changes import (
     ImportExperiment,
     Kill,
     KillTrial,
+    MoveCheckpoints,
     MoveInQueue,
     OfExperiment,
     OfTrial,
@@ -73,11 +74,14 @@ from det_jupyter.contract.messages.clusters import (
 from det_jupyter.contract.messages.curves import BATCHES, Curve, CurveKey, Curves, steps_per_epoch
 from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.messages.disks import (
+    CollectedGarbage,
+    CollectGarbage,
     DiskReading,
     DiskStatus,
     DiskUsage,
     DiskUse,
     FreedRoom,
+    Garbage,
     RoomForecast,
     RoomWait,
 )

@@ -203,6 +203,16 @@ class DropCheckpoints(ChangeRequest):
     globs: list[str] = []  # patterns of the files to delete; empty: all files
 
 
+class MoveCheckpoints(ChangeRequest):
+    """Use the copies of checkpoints in another storage from now on, and delete the others."""
+
+    path = "/checkpoints/move"
+    answer = list[CheckpointView]
+    kind: Literal["move_checkpoints"] = "move_checkpoints"
+    uuids: Annotated[list[str], Field(min_length=1)]
+    location: Annotated[str, Field(min_length=1, max_length=4000)]  # of that storage
+
+
 class KillTrial(OfTrial):
     """End one trial now; its experiment continues."""
 
@@ -343,6 +353,7 @@ AnyChange = (
     | ChangeQueue
     | SetRetention
     | DropCheckpoints
+    | MoveCheckpoints
     | KillTrial
     | ProfileTrial
     | ChangeTrial

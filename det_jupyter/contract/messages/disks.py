@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import StrictBool
+
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, PrintableText, Timestamp
 from det_jupyter.contract.values.reader import Reader
@@ -193,3 +195,34 @@ class FreedRoom(Wire):
     num_bytes: Count
     num_files: Count
     problems: list[str] = []
+
+
+class Garbage(Wire):
+    """A checkpoint that is not kept, or files that a process has left, in any storage.
+
+    Args:
+        kind: policy: the policy of its experiment does not keep it. draft: a killed process has
+            left it unfinished. upload: a killed upload has left it, in a bucket. unrecorded: it
+            is whole, but its run was killed before it has reported it.
+        path: A folder, or a location in a bucket.
+        changed_at: When it was last written.
+    """
+
+    kind: Literal["policy", "draft", "upload", "unrecorded"]
+    path: str
+    experiment_id: int | None = None
+    num_bytes: Count
+    changed_at: float
+
+
+class CollectGarbage(Wire):
+    """Delete the checkpoints that are not kept, and what crashes have left in storages."""
+
+    dry_run: StrictBool = False  # only list them
+
+
+class CollectedGarbage(Wire):
+    """What was found, and deleted unless it was a dry run."""
+
+    found: list[Garbage]
+    problems: list[str] = []  # storages that could not be looked through, or not cleared

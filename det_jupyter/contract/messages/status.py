@@ -11,7 +11,7 @@
     completed     COMPLETED   Completed         COMPLETED
     stopped       COMPLETED   Stopped early     COMPLETED: a trial that its search stopped
     canceled      CANCELED    Canceled          CANCELED: by cancel, or by kill
-    error         ERROR       Error             ERROR
+    error         ERROR       Error             ERROR, or DELETE_FAILED: files could not be deleted
 
 TypeScript's words are generated from this table (view/model/__main__.py).
 """
@@ -97,6 +97,7 @@ _ENDED: dict[State, Status] = {
     State.COMPLETED: "completed",
     State.CANCELED: "canceled",
     State.ERROR: "error",
+    State.DELETE_FAILED: "error",
 }
 _HOLDING: dict[AllocationState, Status] = {
     AllocationState.RUNNING: "running",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -110,6 +111,29 @@ class CheckpointView(Kept):
     searcher_metric: float | None = None  # metric of the validation at the same step
     state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
     globs: list[str] = []  # patterns of files still to be deleted, if some files stay
+    is_placed: bool = (
+        False  # a user's request has set `path`: it is not in its experiment's storage
+    )
+    former: str = (
+        ""  # path that it was moved from, while files of it are still to be deleted there
+    )
+
+    @property
+    def location(self) -> str:
+        """The location of the storage that it is in."""
+        return self.path.rpartition("/")[0] or "/"
+
+    def matches(self, pattern: str) -> bool:
+        """Return whether a pattern of UUID, EXPERIMENT/UUID or EXPERIMENT/TRIAL/UUID matches."""
+        parts = (str(self.experiment_id), str(self.trial_id), self.uuid)
+        match pattern.split("/"):
+            case [uuid]:
+                given = ["*", "*", uuid]
+            case [experiment, uuid]:
+                given = [experiment, "*", uuid]
+            case given:
+                pass
+        return len(given) == 3 and all(map(fnmatchcase, parts, given))
 
 
 class Divergence(Wire):

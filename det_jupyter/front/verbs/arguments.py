@@ -140,9 +140,20 @@ def uuid(text: str) -> str:
     return text
 
 
-def uuids(text: str) -> list[str]:
-    """Parse UUIDs of checkpoints separated by commas."""
-    return [uuid(part) for part in text.split(",")]
+def checkpoint_pattern(text: str) -> str:
+    """Check a UUID of a checkpoint, or a pattern such as 3f2*, 7/* or 7/12/*."""
+    parts = text.split("/")
+    if len(parts) > 3 or not all(parts):
+        raise ArgumentTypeError(
+            f"got {text!r}, expected the UUID of a checkpoint, or a pattern of UUID, "
+            "EXPERIMENT/UUID or EXPERIMENT/TRIAL/UUID, such as '3f2*' or '7/*'"
+        )
+    return text
+
+
+def checkpoint_patterns(text: str) -> list[str]:
+    """Parse UUIDs or patterns of checkpoints separated by commas."""
+    return [checkpoint_pattern(part) for part in text.split(",")]
 
 
 def yes_or_no(text: str) -> bool:

@@ -24,16 +24,39 @@ def list_of_experiment(call: Call) -> str:
     """Return a row for each checkpoint, oldest first; with `--best N`, the best of them."""
     given, view = call.options, call.client.experiment(call.options.id)
     found: Sequence[CheckpointView] = call.client.checkpoints(given.id)
-    if getattr(given, "best", None) is not None:
+    if given.best is not None:
         found = best_first(found, view.direction)[: given.best]
+    return _listed(call, found, f"Experiment {given.id} has none.")
+
+
+def list_matching(call: Call) -> str:
+    """Return a row for each checkpoint of an experiment, or that a pattern matches."""
+    which = call.options.which
+    if which.isdecimal():
+        found = call.client.checkpoints(int(which))
+        return _listed(call, found, f"Experiment {which} has none.")
+    found = call.client.find_checkpoints(which)
+    return _listed(call, found, f"No checkpoint matches {which}.", of_several=True)
+
+
+def _listed(
+    call: Call, found: Sequence[CheckpointView], if_empty: str, *, of_several: bool = False
+) -> str:
+    """Return a row for each checkpoint; `of_several`: with its experiment."""
+
+    def rows(*, is_data: bool) -> list[list[Any]]:
+        own = [[each.experiment_id] if of_several else [] for each in found]
+        rest = (_row(each, is_data=is_data) for each in found)
+        return [first + row for first, row in zip(own, rest, strict=True)]
+
     listing = Listing(
-        header=_HEADER,
-        rows=[_row(each, is_data=False) for each in found],
-        data=[_row(each, is_data=True) for each in found],
+        header=("Experiment ID", *_HEADER) if of_several else _HEADER,
+        rows=rows(is_data=False),
+        data=rows(is_data=True),
         names=("UUID",),
-        if_empty=f"Experiment {given.id} has none.",
+        if_empty=if_empty,
     )
-    return render(listing, given)
+    return render(listing, call.options)
 
 
 def _row(view: CheckpointView, *, is_data: bool) -> list[Any]:
@@ -55,13 +78,67 @@ def best_first(found: Sequence[CheckpointView], direction: Direction) -> list[Ch
     return sorted(measured, key=lambda c: (direction.loss(c.searcher_metric), c.steps_completed))
 
 
+def select(call: Call, *, stored: bool = True) -> list[CheckpointView]:
+    """Return the checkpoints that the words of a line name, each once.
+
+    Args:
+        stored: Whether patterns leave out those that are deleted.
+
+    Raises:
+        NotFound: A name or pattern matches none.
+    """
+    found: dict[str, CheckpointView] = {}
+    problems = []
+    for word in dict.fromkeys(word for part in call.options.uuids for word in part):
+        try:
+            views = _matching(call, word, stored=stored)
+        except NotFound as error:
+            problems.append(str(error))
+        else:
+            found |= {view.uuid: view for view in views}
+    if problems:
+        raise NotFound("; ".join(problems))
+    return list(found.values())
+
+
+def _matching(call: Call, word: str, *, stored: bool) -> list[CheckpointView]:
+    if not _is_pattern(word):
+        return [call.client.checkpoint(word)]
+    views = call.client.find_checkpoints(word)
+    kept = [view for view in views if not stored or view.state != "DELETED"]
+    if not kept:
+        deleted = f"; {count(len(views), 'checkpoint')} of it deleted" * bool(views)
+        raise NotFound(f"no checkpoint matches {word}{deleted}")
+    return kept
+
+
+def _is_pattern(word: str) -> bool:
+    return not {*"/*?["}.isdisjoint(word)
+
+
+def _are_several(call: Call) -> bool:
+    words = [word for part in call.options.uuids for word in part]
+    return len(words) > 1 or _is_pattern(words[0])
+
+
 def describe(call: Call) -> str:
-    """Return a checkpoint's experiment, trial, batch, metric, path and files."""
-    view = call.client.checkpoint(call.options.uuid)
-    files = Checkpoint(view, Path(call.client.session.info.data_dir)).files
-    if call.options.json:
-        document = view.model_dump(mode="json") | {"resources": files}
-        return json.dumps(document, indent=2, ensure_ascii=False)
+    """Return the experiment, trial, batch, metric, path and files of checkpoints."""
+    found = select(call, stored=False)
+    if not call.options.json:
+        return "\n\n".join(_described(call, view) for view in found)
+    documents = [
+        view.model_dump(mode="json") | {"resources": _files(call, view)} for view in found
+    ]
+    document = documents if _are_several(call) else documents[0]
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _files(call: Call, view: CheckpointView) -> dict[str, int]:
+    return Checkpoint(view, Path(call.client.session.info.data_dir)).files
+
+
+def _described(call: Call, view: CheckpointView) -> str:
+    files = _files(call, view)
     rows = {
         "Experiment ID": view.experiment_id,
         "Trial ID": view.trial_id,
@@ -79,9 +156,12 @@ def describe(call: Call) -> str:
 
 
 def download(call: Call) -> str:
-    """Copy the files of a checkpoint."""
-    given = call.options
-    return _copied(call, call.client.checkpoint(given.uuid), given.output_dir)
+    """Copy the files of checkpoints; of several, each into a folder of its name."""
+    folder = call.options.output_dir
+    if not _are_several(call):
+        return _copied(call, select(call)[0], folder)
+    root = Path(folder or "checkpoints")
+    return "\n".join(_copied(call, view, root / view.uuid) for view in select(call))
 
 
 def download_of_trial(call: Call) -> str:
@@ -162,8 +242,7 @@ def _copied(call: Call, view: CheckpointView, folder: str | Path | None) -> str:
 
 def delete(call: Call) -> str:
     """Delete checkpoints, after one confirmation: all of them or, if one is in use, none."""
-    names = list(dict.fromkeys(name for part in call.options.uuids for name in part))
-    views = [call.client.checkpoint(name) for name in names]
+    views = select(call)
     what, globs = count(len(views), "checkpoint"), call.options.globs
     if globs:
         what = f"the files that match {' or '.join(globs)} of {what}"
@@ -171,5 +250,5 @@ def delete(call: Call) -> str:
         what = f"{what} ({size(sum(view.size_bytes for view in views))})"
     if not confirm(f"Delete {what}?", call.options):
         return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
-    call.client.change(DropCheckpoints(uuids=names, globs=globs or []))
+    call.client.change(DropCheckpoints(uuids=[view.uuid for view in views], globs=globs or []))
     return f"Deleting {what}."

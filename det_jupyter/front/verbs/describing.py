@@ -21,14 +21,15 @@ from det_jupyter.contract.messages import (
     TrackerState,
     TrialView,
 )
-from det_jupyter.contract.values.text import date, one_line
+from det_jupyter.contract.values.text import date, one_line, size
 from det_jupyter.errors import DetError
 from det_jupyter.front.verbs.experiment_list import numbers_of
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import Listing, page_of, render
 
 _EXPERIMENT = ("Experiment ID", "State", "Progress", "Started", "Ended", "Name", "Description",
-               "Archived", "Resource Pool", "Labels")  # fmt: skip
+               "Archived", "Resource Pool", "Labels", "Checkpoints",
+               "Checkpoint Size")  # fmt: skip
 _TRIAL = ("Trial ID", "Experiment ID", "State", "Started", "Ended", "H-Params")
 _TRACKER = ("Experiment ID", "Tracker", "State", "Records Behind", "Since", "Problem",
             "Next Attempt")  # fmt: skip
@@ -44,7 +45,7 @@ def describe(call: Call) -> str:
     """Return tables of experiments: themselves, their trials and their workloads."""
     views = [call.client.experiment(number) for number in numbers_of(call)]
     tables: list[Table] = [
-        ("Experiment", [_experiment_row(view) for view in views]),
+        ("Experiment", [_experiment_row(call, view) for view in views]),
         ("Trials", [_trial_row(trial) for view in views for trial in view.trials]),
         ("Workloads", [row for view in views for row in _workloads_of(call, view)]),
     ]
@@ -86,7 +87,10 @@ def _chosen(rows: Sequence[dict[str, Any]], header: Sequence[str]) -> list[dict[
     return [{name: row.get(name) for name in header} for row in rows]
 
 
-def _experiment_row(view: ExperimentView) -> dict[str, Any]:
+def _experiment_row(call: Call, view: ExperimentView) -> dict[str, Any]:
+    stored = [each for each in call.client.checkpoints(view.id) if each.state != "DELETED"]
+    num_bytes = sum(each.size_bytes for each in stored)
+    is_data = call.options.json or call.options.csv or call.options.outdir
     return {
         "Experiment ID": view.id,
         "State": state_name(view),
@@ -98,6 +102,8 @@ def _experiment_row(view: ExperimentView) -> dict[str, Any]:
         "Archived": view.is_archived,
         "Resource Pool": view.pool,
         "Labels": view.labels,
+        "Checkpoints": len(stored),
+        "Checkpoint Size": num_bytes if is_data else size(num_bytes),
     }
 
 

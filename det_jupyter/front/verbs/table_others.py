@@ -1,4 +1,4 @@
-"""The verbs about slots, agents, queue, pools, templates, trials, checkpoints and models."""
+"""The verbs about slots, agents, queue, pools, templates, trials and models."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from det_jupyter.front.verbs.arguments import (
     ranks,
     trial_number,
     uuid,
-    uuids,
     whole,
     yaml_value,
 )
 from det_jupyter.front.verbs.grammar import Argument, Lazy, Verb, VerbGroup, argument, flag, one_of
+from det_jupyter.front.verbs.table_checkpoints import CHECKPOINT_GROUP
 from det_jupyter.front.verbs.table_experiments import NO_RETENTION, PLACES
 
 verbs = Lazy("det_jupyter.front.verbs")
@@ -273,18 +273,6 @@ _OF_TRIAL = one_of(
     flag("--latest", help="the newest"),
     argument("--uuid", metavar="UUID", help="this one"),
 )
-_UUID = argument("uuid", type=uuid, help="name of the checkpoint")
-_GLOB = argument(
-    "--glob",
-    dest="globs",
-    action="append",
-    default=[],
-    metavar="PATTERN",
-    help="delete only the files that match, such as '*.pt' or '**/optimizer/*'; may be repeated",
-)
-_UUIDS = argument(
-    "uuids", type=uuids, nargs="+", metavar="UUID", help="names of checkpoints, or A,B"
-)
 
 TRIAL_GROUP = VerbGroup(
     name="trial",
@@ -312,20 +300,6 @@ TRIAL_GROUP = VerbGroup(
                      verbs.changing.change, (TRIAL, *_LIVE_CHANGES, PRIORITY)),
             ),
         ),
-    ),
-)  # fmt: skip
-CHECKPOINT_GROUP = VerbGroup(
-    name="checkpoint",
-    help="saved states of trials",
-    aliases=("c",),
-    members=(
-        Verb("list", "print the checkpoints of an experiment",
-             verbs.checkpoints.list_of_experiment, (ID, *TABLE), aliases=("ls",)),
-        Verb("describe", "print where it is from and what is in it",
-             verbs.checkpoints.describe, (_UUID, flag("--json", help="JSON"))),
-        Verb("download", "copy its files", verbs.checkpoints.download, (_UUID, *COPIED)),
-        Verb("delete", "delete them", verbs.checkpoints.delete, (_UUIDS, YES, _GLOB),
-             aliases=("rm",)),
     ),
 )  # fmt: skip
 _MODEL = argument("model", metavar="NAME", help="name of the model")

@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from det_jupyter.contract.host import paths
@@ -82,10 +82,17 @@ async def _carry_out(service: Service, command: Deletion) -> None:
         "experiment=%d: %d checkpoints deleted, %d in part",
         experiment_id, len(removed.uuids), len(removed.left_bytes),
     )  # fmt: skip
+    if isinstance(command, DeleteCheckpoints) and command.is_former:
+        gone, former = [], removed.uuids
+    else:
+        gone, former = removed.uuids, []
     if removed.uuids or removed.left_bytes:
         service.take(
             CheckpointsDeleted(
-                experiment_id=experiment_id, uuids=removed.uuids, left_bytes=removed.left_bytes
+                experiment_id=experiment_id,
+                uuids=gone,
+                left_bytes=removed.left_bytes,
+                former=former,
             )
         )
     if isinstance(command, DeleteCheckpoints):
@@ -113,16 +120,20 @@ def remove_files(
     """
     removed = Removed()
     globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
+    elsewhere = command.elsewhere if isinstance(command, DeleteExperiment) else {}
+    open_cached = cache(partial(open_storage, data_dir=data_dir))
     try:
-        storage = open_storage(command.location, data_dir)
         for uuid, path in command.paths.items():
             if not removed.is_away:  # else each would take as long to find that out
+                storage = open_cached(elsewhere.get(uuid, command.location))
                 _remove_checkpoint(storage, uuid, path, globs, removed)
         if isinstance(command, DeleteExperiment):
-            storage.remove_leftovers()  # unfinished files of ranks killed while saving
+            open_cached(
+                command.location
+            ).remove_leftovers()  # unfinished files of ranks killed while saving
             if command.location is None and recorded is not None:
                 for uuid in _unrecorded(command, data_dir / "checkpoints", recorded):
-                    storage.delete(uuid)
+                    open_cached(None).delete(uuid)
     except CheckpointError as error:
         removed.problems.append(str(error))
     if isinstance(command, DeleteExperiment):

@@ -80,6 +80,7 @@ def known_of(service: Service) -> Known:
     experiments = list(state.experiments.values())
     capsules = [each.capsule for each in experiments]
     locations = {each.location for each in experiments}
+    locations |= {one.location for one in state.checkpoints.values() if one.is_placed}
     return Known(
         names={each.id: each.name for each in experiments},
         checkpoints={one.uuid: one.experiment_id for one in state.checkpoints.values()},

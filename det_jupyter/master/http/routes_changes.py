@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never, get_args
 
 from fastapi import APIRouter, Request, Response
@@ -11,16 +11,19 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from det_jupyter.config.pools import parse_pools
+from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.paths import find_missing_folder
 from det_jupyter.contract.messages import (
     Activate,
     AnyChange,
     ChangeQueue,
     ChangeRequest,
+    CheckpointView,
     CreateModel,
     DeleteModel,
     DropCheckpoints,
     ImportExperiment,
+    MoveCheckpoints,
     OfExperiment,
     OfModel,
     OfTrial,
@@ -36,7 +39,7 @@ from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
 from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.pools_file import read_pools, write_pools
 from det_jupyter.master.service.service import Service
-from det_jupyter.storage import find_checkpoint
+from det_jupyter.storage import find_checkpoint, open_storage, path_of
 from det_jupyter.storage.globs import check_globs, must_match
 
 
@@ -127,6 +130,14 @@ async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequ
             service.apply(change)
             deleted = dict.fromkeys(change.uuids)
             return [service.machine.state.checkpoints[uuid] for uuid in deleted]
+        case MoveCheckpoints():
+            moved = [one for uuid in change.uuids if (one := state.checkpoints.get(uuid))]
+            owners = {one.uuid: state.experiment(one.experiment_id) for one in moved}
+            await asyncio.to_thread(_check_copies, moved, owners, change.location)
+            service.apply(change)
+            return [
+                service.machine.state.checkpoints[uuid] for uuid in dict.fromkeys(change.uuids)
+            ]
         case SetPools():
             _set_pools(service, change)
             return views.pools()
@@ -181,6 +192,34 @@ def check_working_directory(experiment: Experiment) -> None:
     problem = None if experiment.capsule.context else find_missing_folder(experiment.cwd)
     if problem is not None:
         raise Conflict(f"experiment {experiment.id}: {problem}")
+
+
+def _check_copies(
+    moved: Sequence[CheckpointView], owners: Mapping[str, Experiment], location: str
+) -> None:
+    """Check that a storage has the same files of checkpoints as the one where they are now.
+
+    Raises:
+        Conflict: It has not, or they are not where their experiment stores its checkpoints.
+    """
+    there = open_storage(location, paths.data_dir())
+    problems = []
+    for one in moved:
+        if one.location == there.location:
+            continue
+        here = open_storage(owners[one.uuid].location, paths.data_dir())
+        if not one.is_placed and one.path != path_of(here, one.uuid):
+            problems.append(f"checkpoint {one.uuid}: {one.path} is not in {here.location}")
+            continue
+        # None, if they are lost, and this is a copy.
+        files = find_checkpoint(one.path)[0].files(one.uuid) if one.state != "DELETED" else {}
+        copied = there.files(one.uuid)
+        if not copied or (files and files != copied):
+            problems.append(
+                f"checkpoint {one.uuid}: {location} has other files of it than {one.location}"
+            )
+    if problems:
+        raise Conflict("; ".join(problems))
 
 
 def _check_matches(path: str, globs: Sequence[str]) -> None:

@@ -8,10 +8,17 @@ import time
 from fastapi import APIRouter, Response
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import DiskUsage, FreedRoom, RoomForecast
+from det_jupyter.contract.messages import (
+    CollectedGarbage,
+    CollectGarbage,
+    DiskUsage,
+    FreedRoom,
+    RoomForecast,
+)
 from det_jupyter.contract.values.bounds import Whole
 from det_jupyter.master.background.disk_usage import free, known_of, usage_of
 from det_jupyter.master.background.disks import forecast
+from det_jupyter.master.background.garbage import collect
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.service.service import Service
 
@@ -36,6 +43,12 @@ def disk_routes(service: Service) -> APIRouter:
             while service.store.give_back():
                 await asyncio.sleep(0)  # lets requests be served in between
             return JsonResponse(freed)
+
+    @routes.post("/checkpoints/gc", response_model=CollectedGarbage)
+    async def collect_garbage(body: CollectGarbage) -> Response:
+        """Delete checkpoints that are not kept, and what crashes have left, in all storages."""
+        async with one_at_a_time:
+            return JsonResponse(await collect(service, paths.data_dir(), dry_run=body.dry_run))
 
     @routes.get("/experiments/{experiment_id}/room", response_model=RoomForecast)
     async def room(experiment_id: Whole) -> Response:

@@ -107,6 +107,17 @@ def _add_checkpoints(routes: APIRouter, service: Service) -> None:
         )
         return JsonResponse(own)
 
+    @routes.get("/checkpoints", response_model=list[CheckpointView])
+    async def matching(match: Annotated[str, Query(max_length=400)]) -> Response:
+        """Return the checkpoints of all experiments that a pattern matches, oldest first.
+
+        A pattern is UUID, EXPERIMENT/UUID or EXPERIMENT/TRIAL/UUID, as of names of files.
+        """
+        found = service.machine.state.checkpoints.values()
+        chosen = [one for one in found if one.matches(match)]
+        chosen.sort(key=lambda c: (c.created_at, c.steps_completed))
+        return streamed_list(chosen)
+
     @routes.get("/checkpoints/{uuid}", response_model=CheckpointView)
     async def checkpoint(uuid: str) -> Response:
         """Return one checkpoint, of any experiment."""

@@ -100,6 +100,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     events.ContinueRequested: ended_experiments.on_continue_requested,
     changes.SetRetention: ended_experiments.on_set_retention,
     changes.DropCheckpoints: ended_experiments.on_drop_checkpoints,
+    changes.MoveCheckpoints: ended_experiments.on_move_checkpoints,
     changes.ChangeSearch: searches.on_change_search,
     changes.KillTrial: searches.on_kill_trial,
     changes.ProfileTrial: searches.on_profile_trial,

@@ -25,6 +25,7 @@ from typing import Any
 from det_jupyter.errors import BucketProblem
 from det_jupyter.storage.buckets.objects import Objects, check
 from det_jupyter.storage.buckets.opening import open_bucket
+from det_jupyter.storage.buckets.sweeping import scan, sweep
 
 _IDLE_S = 60.0
 _POLL_S = 0.5
@@ -36,6 +37,10 @@ def _answer(request: dict[str, Any]) -> Any:
     location, given = request["location"], request.get("given", {})
     if request["call"] == "check":
         return check(location)
+    if request["call"] == "scan":
+        return scan(location)
+    if request["call"] == "sweep":
+        return sweep(location, given["before"], dry_run=given["dry_run"])
     objects = Objects(location, request["uuid"])
     calls: dict[str, Callable[[], Any]] = {
         "put": lambda: objects.put(Path(given["folder"]), given["share"]),

@@ -1,6 +1,6 @@
 """Aborts uploads in parts that a killed process has left in a bucket of S3.
 
-Their parts take room and are seen in no list of objects. obstore has no call for that, so the two
+Their parts take room and are seen in no list of objects. obstore has no call for that, so the
 requests are signed here (Signature Version 4), if keys are in the environment or in a file. Those
 of a computer's role are not known here: then a lifecycle rule of the bucket has to remove them
 (docs/storage.md). Azure removes its own after a week.
@@ -35,8 +35,68 @@ class Keys(NamedTuple):
     region: str
 
 
-def abort_uploads(location: str, prefix: str, names: Collection[str] | None = None) -> int:
-    """Abort the uploads of objects whose names begin with a prefix; return their number.
+class Upload(NamedTuple):
+    """An upload in parts that is not complete."""
+
+    name: str  # of the object, below the location
+    id: str
+    begun_at: float
+
+
+class PartUploads:
+    """The uploads in parts to a location that are not complete. None, where keys are not known.
+
+    The methods raise an OSError if the server does not answer, or refuses.
+
+    Args:
+        location: Location of the storage.
+    """
+
+    def __init__(self, location: str) -> None:
+        url = parse_bucket_url(location)
+        self._keys = _find_keys(url) if url.kind == "s3" else None
+        region = self._keys.region if self._keys is not None else ""
+        server = url.endpoint or os.environ.get("AWS_ENDPOINT_URL", "").rstrip("/")
+        self._base = f"{server or f'https://s3.{region}.amazonaws.com'}/{url.bucket}"
+        self._root = f"{url.prefix}/" if url.prefix else ""
+
+    def find(self, prefix: str = "") -> list[Upload]:
+        """Return those of objects whose names begin with a prefix."""
+        if self._keys is None:
+            return []
+        query = {"uploads": "", "prefix": f"{self._root}{prefix}"}
+        return [
+            Upload(
+                each["Key"].removeprefix(self._root), each["UploadId"], _time(each["Initiated"])
+            )
+            for each in _read(_request("GET", self._base, query, self._keys), "Upload")
+        ]
+
+    def parts(self, upload: Upload) -> tuple[int, float]:
+        """Return the size of the parts that are there, and when the last one was written."""
+        assert self._keys is not None  # it was found with them
+        num_bytes, changed_at, last = 0, upload.begun_at, "0"
+        while True:
+            query = {"uploadId": upload.id, "part-number-marker": last}
+            parts = _read(_request("GET", self._address(upload), query, self._keys), "Part")
+            for part in parts:
+                num_bytes += int(part["Size"])
+                changed_at = max(changed_at, _time(part["LastModified"]))
+            if not parts or parts[-1]["PartNumber"] == last:
+                return num_bytes, changed_at
+            last = parts[-1]["PartNumber"]
+
+    def abort(self, upload: Upload) -> None:
+        """Remove an upload and its parts."""
+        assert self._keys is not None  # it was found with them
+        _request("DELETE", self._address(upload), {"uploadId": upload.id}, self._keys)
+
+    def _address(self, upload: Upload) -> str:
+        return f"{self._base}/{quote(self._root + upload.name)}"
+
+
+def abort_uploads(location: str, prefix: str, names: Collection[str] | None = None) -> None:
+    """Abort the uploads of objects whose names begin with a prefix.
 
     Args:
         location: Location of the storage.
@@ -46,23 +106,10 @@ def abort_uploads(location: str, prefix: str, names: Collection[str] | None = No
     Raises:
         OSError: The server does not answer, or refuses.
     """
-    url = parse_bucket_url(location)
-    keys = _find_keys(url) if url.kind == "s3" else None
-    if keys is None:
-        return 0
-    server = url.endpoint or os.environ.get("AWS_ENDPOINT_URL", "").rstrip("/")
-    base = f"{server or f'https://s3.{keys.region}.amazonaws.com'}/{url.bucket}"
-    whole = f"{url.prefix}/{prefix}" if url.prefix else prefix
-    found = [
-        (name, upload)
-        for name, upload in _read_uploads(
-            _request("GET", base, {"uploads": "", "prefix": whole}, keys)
-        )
-        if names is None or name.removeprefix(whole) in names
-    ]
-    for name, upload in found:
-        _request("DELETE", f"{base}/{quote(name)}", {"uploadId": upload}, keys)
-    return len(found)
+    uploads = PartUploads(location)
+    for upload in uploads.find(prefix):
+        if names is None or upload.name.removeprefix(prefix) in names:
+            uploads.abort(upload)
 
 
 def _find_keys(url: BucketUrl) -> Keys | None:
@@ -73,14 +120,18 @@ def _find_keys(url: BucketUrl) -> Keys | None:
     return Keys(key, secret, token, config["region"]) if key and secret else None
 
 
-def _read_uploads(content: bytes) -> list[tuple[str, str]]:
-    """Return the names and ids of the uploads in an answer of ListMultipartUploads."""
+def _read(content: bytes, tag: str) -> list[dict[str, str]]:
+    """Return the texts in each element with a tag, by their own tags."""
     root = ElementTree.fromstring(content)  # of the user's own server
     space = root.tag[: root.tag.find("}") + 1]
     return [
-        (each.findtext(f"{space}Key", ""), each.findtext(f"{space}UploadId", ""))
-        for each in root.iter(f"{space}Upload")
+        {inner.tag.removeprefix(space): inner.text or "" for inner in each}
+        for each in root.iter(f"{space}{tag}")
     ]
+
+
+def _time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 def _request(method: str, address: str, query: Mapping[str, str], keys: Keys) -> bytes:

@@ -1,13 +1,14 @@
 """What is done with the objects of a checkpoint in a bucket. Only in the process that transfers.
 
     UUID/weights.pt ...             the files, under their own names
+    UUID/.det-upload-0              an upload was begun; removed after the commit
     UUID/.det-files-0.json          the list of a share's files, with sizes and checksums
     UUID/metadata.json              the commit: if it is there, all the others are
 
-An agent puts the files of its share, and its list after them. The agent with share 0 has
-metadata.json: it creates it when the lists of all shares are there. The creation is conditional:
-if the object is there with the same bytes, an earlier attempt has made it. Objects are written
-whole or not at all, so an attempt after a crash goes on with the files that are missing.
+An agent puts the mark of an upload, the files of its share, and its list after them. The agent
+with share 0 has metadata.json: it creates it when the lists of all shares are there. The creation
+is conditional: if the object is there with the same bytes, an earlier attempt has made it. Objects
+are written whole or not at all, so an attempt after a crash goes on with the missing files.
 
 A deletion removes metadata.json first and the lists last, by which one that was broken off is
 recognised. Readers compare sizes and checksums (CRC-32) with the lists.
@@ -39,11 +40,12 @@ from det_jupyter.storage.listing import sizes_in
 T = TypeVar("T")
 Listed: TypeAlias = dict[str, Any]  # size and crc32 of a file
 
-_LIST = ".det-files-"
-_PROBE = ".det-check-"
+LIST = ".det-files-"
+MARK = ".det-upload-"
+PROBE = ".det-check-"
 # Limits for all requests together: [m] the process needs 210 MB at most, for any files.
 _PART_BYTES, _PARTS_AT_ONCE, _FILES = 8 << 20, 4, ThreadPoolExecutor(3)
-_RANGE_BYTES, _RANGES = 8 << 20, ThreadPoolExecutor(8)
+_RANGE_BYTES, RANGES = 8 << 20, ThreadPoolExecutor(8)
 _MOST_PARTS = 9_000  # of an object; S3 allows 10,000
 _READ_BYTES = 1 << 20
 _MOST_DELETED = 500  # objects of one request
@@ -73,24 +75,29 @@ class Objects:
         Raises:
             BucketProblem: An object cannot have the name of a file.
         """
-        there = self._list()
-        if METADATA_FILE in there:
-            return
         sizes = sizes_in(folder)
         for name in filter(_CONTROL.search, sizes):
             raise BucketProblem(
                 f"{self._path}: a bucket cannot have a file with the name {name!r}", "other"
             )
+        # Of each attempt, so its time says when the upload was last at work (sweeping.py); before
+        # the list, so that what is listed is not removed as left.
+        mark = f"{MARK}{share}"
+        with self._explaining("write"):
+            obstore.put(self._store, self._key(mark), b"")
+        there = self._list()
+        if METADATA_FILE in there:
+            return self._remove([mark])
         with suppress(OSError):  # what an earlier process has left only takes room
             abort_uploads(self._location, f"{self._uuid}/", sizes)
-        files = _at_once(
+        files = at_once(
             _FILES,
             lambda name: (name, self._put_file(folder, name, there.get(name))),
             sizes,
         )
         content = json.dumps({"files": dict(files)}, ensure_ascii=False)
         with self._explaining("write"):
-            obstore.put(self._store, self._key(f"{_LIST}{share}.json"), content.encode())
+            obstore.put(self._store, self._key(f"{LIST}{share}.json"), content.encode())
 
     def _put_file(self, folder: Path, name: str, size: int | None) -> Listed:
         with (folder / name).open("rb") as file:
@@ -121,10 +128,10 @@ class Objects:
             BucketProblem: Another checkpoint is there.
         """
         there = self._list()
-        num_lists = sum(map(_is_list, there))
+        lists = list(filter(is_list, there))
         if METADATA_FILE in there and share > 0:
             return True, len(there)
-        if share > 0 or num_lists < num_shares:
+        if share > 0 or len(lists) < num_shares:
             return False, len(there)
         content = (folder / METADATA_FILE).read_bytes()
         with self._explaining("write"):
@@ -134,6 +141,8 @@ class Objects:
                 if self._read(METADATA_FILE) != content:
                     taken = f"{self._path}: another checkpoint is there"
                     raise BucketProblem(taken, "taken") from None
+        with suppress(BucketProblem):  # they only take room
+            self._remove([name for name in there if name.startswith(MARK)])
         return True, len(there)
 
     def files(self) -> dict[str, int]:
@@ -141,7 +150,7 @@ class Objects:
         there = self._list()
         if METADATA_FILE not in there:
             return {}
-        return {name: there[name] for name in sorted(there) if not _is_list(name)}
+        return {name: there[name] for name in sorted(there) if not name.startswith((LIST, MARK))}
 
     def get(self, folder: Path, names: Collection[str] | None) -> None:
         """Copy files into a folder, metadata.json last, and compare them with the lists.
@@ -156,7 +165,7 @@ class Objects:
         there = self._list()
         if METADATA_FILE not in there:
             raise BucketProblem(f"checkpoint {self._uuid}: not in {self._location}", "absent")
-        listed = self._read_lists(there)
+        listed = self.read_lists(there)
         chosen = [name for name in listed if names is None or name in names]
         damaged = {name: "it is not there" for name in chosen if name not in there}
         for name in chosen:
@@ -172,7 +181,7 @@ class Objects:
             path = _inside(folder, name)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.write_bytes(b"")
-        _at_once(_RANGES, lambda job: self._get_range(folder, *job), jobs)
+        at_once(RANGES, lambda job: self._get_range(folder, *job), jobs)
         for name in whole:
             if _checksum(folder / name) != listed[name]["crc32"]:
                 damaged[name] = "its checksum is another"
@@ -192,9 +201,10 @@ class Objects:
         with (folder / name).open("rb+") as file:
             os.pwrite(file.fileno(), memoryview(part), start)
 
-    def _read_lists(self, there: Iterable[str]) -> dict[str, Listed]:
+    def read_lists(self, there: Iterable[str]) -> dict[str, Listed]:
+        """Return what the lists among these objects say of each file."""
         listed: dict[str, Listed] = {}
-        for name in filter(_is_list, sorted(there)):
+        for name in filter(is_list, sorted(there)):
             listed |= json.loads(self._read(name))["files"]
         return listed
 
@@ -205,7 +215,7 @@ class Objects:
             BucketProblem: What is there is no checkpoint of this name.
         """
         there = self._list()
-        lists = list(filter(_is_list, there))
+        lists = list(filter(is_list, there))
         if METADATA_FILE in there:
             self._check_own()
         elif not lists:  # those of a deletion that was broken off are there
@@ -217,12 +227,15 @@ class Objects:
             self._remove(some)
         self._abort_uploads()
 
-    def discard(self) -> None:
-        """Remove what was put of a checkpoint, if it has no commit."""
+    def discard(self) -> bool:
+        """Remove what was put of a checkpoint, if it has no commit; return whether it has one."""
         there = self._list()
-        if METADATA_FILE not in there:
-            self._remove(sorted(there))
-            self._abort_uploads()
+        if METADATA_FILE in there:
+            return True
+        # The marks and lists last: by them it is known as an upload.
+        self._remove(sorted(there, key=lambda name: (name.startswith((LIST, MARK)), name)))
+        self._abort_uploads()
+        return False
 
     def _abort_uploads(self) -> None:
         with suppress(OSError):  # they only take room
@@ -231,7 +244,7 @@ class Objects:
     def _delete_some(self, lists: Iterable[str], names: Collection[str]) -> None:
         """Take files out of the lists, then remove them: a reader misses none."""
         for each in lists:
-            files = self._read_lists([each])
+            files = self.read_lists([each])
             left = {name: file for name, file in files.items() if name not in names}
             content = json.dumps({"files": left}, ensure_ascii=False)
             with self._explaining("write"):
@@ -281,7 +294,7 @@ def check(location: str) -> None:
     Raises:
         BucketProblem: They cannot; the message says what is lacking.
     """
-    store, key = open_bucket(location), f"{_PROBE}{uuid4().hex}"
+    store, key = open_bucket(location), f"{PROBE}{uuid4().hex}"
     with explaining(location, "write"):
         obstore.put(store, key, b"det_jupyter", mode="create")
     try:
@@ -349,7 +362,7 @@ def _checksum(path: Path) -> str:
     return f"{summed.sum:08x}"
 
 
-def _at_once(threads: ThreadPoolExecutor, do: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+def at_once(threads: ThreadPoolExecutor, do: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
     """Return the results of a function for each item; the first error ends the others."""
     tasks = [threads.submit(do, item) for item in items]
     try:
@@ -360,8 +373,9 @@ def _at_once(threads: ThreadPoolExecutor, do: Callable[[Any], T], items: Iterabl
         wait(tasks)
 
 
-def _is_list(name: str) -> bool:
-    return name.startswith(_LIST)
+def is_list(name: str) -> bool:
+    """Return whether an object of a checkpoint is a list of its files."""
+    return name.startswith(LIST)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -16,7 +16,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.values.bucket_urls import parse_bucket_url
 from det_jupyter.errors import BucketProblem, CheckpointError
 from det_jupyter.storage.buckets.process import transfers
-from det_jupyter.storage.contract import METADATA_FILE, is_name
+from det_jupyter.storage.contract import METADATA_FILE, CheckpointFiles, Leftover, is_name
 from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage, remove_tree
 from det_jupyter.storage.globs import matching
 
@@ -35,7 +35,7 @@ class BucketDraft:
 
     def commit(self) -> None:
         """Upload the files, and remove the folder."""
-        self._storage.upload(self._uuid, self.path)
+        self._storage.store(self._uuid, self.path)
         self._inner.discard()
 
     def become_share(self) -> Path:
@@ -77,8 +77,8 @@ class BucketStorage:
         """Return a draft in the folder of copies."""
         return BucketDraft(self, uuid, self._drafts.begin(uuid))
 
-    def upload(self, uuid: str, folder: Path) -> None:
-        """Make a folder's content a checkpoint in the bucket."""
+    def store(self, uuid: str, folder: Path) -> None:
+        """Upload the files, and commit them."""
         self._ask("put", uuid, folder=str(folder), share=0)
         self._ask("commit", uuid, folder=str(folder), share=0, num_shares=1)
 
@@ -130,9 +130,18 @@ class BucketStorage:
         self._ask("delete", uuid, names=None)
         return 0
 
+    def scan(self) -> list[CheckpointFiles]:
+        """Return the checkpoints, and what is missing in them by the lists of their files."""
+        return [CheckpointFiles(**each) for each in transfers.ask("scan", self.location)]
+
     def remove_leftovers(self) -> None:
         """Remove drafts of writers on this computer that were killed."""
         self._drafts.remove_leftovers()
+
+    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
+        """Remove objects without a commit, and unfinished uploads in parts."""
+        found = transfers.ask("sweep", self.location, before=before, dry_run=dry_run)
+        return [Leftover(**each) for each in found]
 
     def _ask(self, call: str, uuid: str, **given: Any) -> Any:
         return transfers.ask(call, self.location, _checked(uuid), **given)

@@ -71,6 +71,8 @@ export interface ICheckpointView {
   searcher_metric: number | null;
   state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
   globs: string[];
+  is_placed: boolean;
+  former: string;
 }
 
 export interface ICheckpointsAnswer {

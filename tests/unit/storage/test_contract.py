@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -161,6 +163,31 @@ class StorageContract:
                 use(name)
         with pytest.raises(CheckpointError), storage.reading(name):
             pass
+
+    def test_a_copy_of_a_folder_is_a_checkpoint_and_is_listed(
+        self, storage: CheckpointStorage, tmp_path: Path
+    ) -> None:
+        store(storage, "one")
+        with storage.reading("one") as folder:
+            metadata = {"uuid": "two"}
+            copied = tmp_path / "copied"
+            shutil.copytree(folder, copied)
+        (copied / METADATA_FILE).write_text(json.dumps(metadata))
+        storage.store("two", copied)
+        assert storage.files("two") == storage.files("one")
+        found = storage.scan()
+        assert [(each.uuid, each.problem) for each in found] == [("one", ""), ("two", "")]
+        assert all(each.num_bytes >= 30 and each.stored_at > 0 for each in found)
+
+    def test_a_sweep_takes_what_no_writer_has_and_no_checkpoint(
+        self, storage: CheckpointStorage
+    ) -> None:
+        store(storage, "one")
+        mine = storage.begin("mine")
+        fill(mine.path, "mine")
+        assert storage.sweep(time.time() + 60, dry_run=False) == []
+        mine.commit()
+        assert len(storage.files("mine")) == len(storage.files("one")) == 4
 
     def test_a_check_leaves_nothing(self, storage: CheckpointStorage, tmp_path: Path) -> None:
         storage.check_writable()

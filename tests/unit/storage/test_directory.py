@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage import directory
+from det_jupyter.storage import folder_locks
 from det_jupyter.storage.directory import DirectoryStorage
 
 
@@ -218,7 +218,7 @@ def test_another_folder_that_is_missing_may_be_a_drive_that_is_not_mounted(tmp_p
 def test_a_checkpoint_that_another_process_writes_is_not_written_again(
     storage: DirectoryStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(folder_locks, "_PAUSE_S", 0.0)
     first = storage.begin("one")
     with pytest.raises(CheckpointError, match="another process holds its lock"):
         storage.begin("one")
@@ -241,3 +241,37 @@ def test_a_forked_process_closes_the_folder_and_can_save_again(storage: Director
     assert status == 0
     draft.commit()
     assert names_in(storage.root) == ["one"]
+
+
+def test_what_was_left_is_listed_then_removed_and_what_is_new_or_locked_stays(
+    tmp_path: Path,
+) -> None:
+    storage = DirectoryStorage(tmp_path)
+    storage.begin("mine")
+    for name in (".part-killed", ".share-old", ".fetched-old", ".share-new", ".other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "weights").write_bytes(b"12345")
+    for name in (".part-killed", ".share-old", ".fetched-old"):
+        for path in (tmp_path / name / "weights", tmp_path / name):
+            os.utime(path, (1000.0, 1000.0))
+    for dry_run in (True, False):
+        found = storage.sweep(2000.0, dry_run=dry_run)
+        assert [(each.name, each.num_bytes, each.changed_at) for each in found] == [
+            (".fetched-old", 5, 1000.0), (".part-killed", 5, 1000.0), (".share-old", 5, 1000.0),
+        ]  # fmt: skip
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".other", ".part-mine", ".share-new"]
+
+
+def test_folders_that_are_no_whole_checkpoints_are_named(tmp_path: Path) -> None:
+    uuid = "0" * 8 + "-0000" * 3 + "-" + "0" * 12
+    folders = {uuid: None, "moved": '{"uuid": "other"}', "cut": "{", "x": None}
+    for name, metadata in folders.items():
+        (tmp_path / name).mkdir()
+        if metadata is not None:
+            (tmp_path / name / "metadata.json").write_text(metadata)
+    found = {each.uuid: each.problem for each in DirectoryStorage(tmp_path).scan()}
+    assert found.keys() == {uuid, "moved", "cut"}
+    assert found[uuid].endswith("is not a checkpoint: it has no metadata.json")
+    assert found["moved"] == "its metadata.json is that of 'other'"
+    assert "cut/metadata.json is damaged" in found["cut"]

@@ -6,6 +6,7 @@ delete                it is DELETING; its files are deleted (deleting.py); then 
 continue              it continues under its number, with the trials that were not completed
 retention             another number of checkpoints is kept from now on (retention.py)
 drop checkpoints      chosen checkpoints, or files of them, are deleted
+move checkpoints      their copies in another storage are used from now on (moving.py)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from det_jupyter.contract.messages import (
     Archive,
     Delete,
     DropCheckpoints,
+    MoveCheckpoints,
     SetRetention,
     State,
     Unarchive,
@@ -30,6 +32,7 @@ from det_jupyter.master.machine.model.lifecycle import TRANSITIONS, move
 from det_jupyter.master.machine.model.state import Experiment, why_one_computer
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.continuing import reopen
+from det_jupyter.master.machine.rules.moving import move_checkpoints, record_former_deleted
 from det_jupyter.master.machine.rules.retention import (
     delete_checkpoints,
     delete_unneeded,
@@ -140,8 +143,14 @@ def on_checkpoints_deleted(turn: Turn, event: CheckpointsDeleted) -> None:
     """Record which files were deleted; the checkpoints stay listed."""
     record_deleted(turn, event.uuids)
     record_partly_deleted(turn, event.left_bytes)
+    record_former_deleted(turn, event.former)
 
 
 def on_drop_checkpoints(turn: Turn, event: DropCheckpoints) -> None:
     """Delete checkpoints or files of them; if one is missing or in use, none is deleted."""
     delete_checkpoints(turn, event.uuids, event.globs)
+
+
+def on_move_checkpoints(turn: Turn, event: MoveCheckpoints) -> None:
+    """Use copies of checkpoints in another storage; if one is missing or in use, none is moved."""
+    move_checkpoints(turn, event.uuids, event.location)

@@ -164,7 +164,7 @@ def _add_checkpoint(turn: Turn, trial: Trial, imported: ImportedCheckpoint) -> N
     if imported.uuid in turn.state.checkpoints:
         return
     turn.state.checkpoints[imported.uuid] = CheckpointView.built_from(
-        imported, experiment_id=trial.experiment_id, trial_id=trial.id
+        imported, experiment_id=trial.experiment_id, trial_id=trial.id, is_placed=True
     )
     turn.changes.checkpoints.add(imported.uuid)
     trial.checkpoints.append(imported.uuid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from det_jupyter.contract.messages import AgentCommand
@@ -51,6 +51,7 @@ class DeleteCheckpoints:
         location: The storage that contains all of them; None: det_jupyter's own.
         paths: Where each checkpoint is stored, by uuid.
         globs: Patterns of the files to delete; none: all files.
+        is_former: Whether the checkpoints were moved from there, so that they are elsewhere.
         cause: Number of the event that led to the command.
     """
 
@@ -58,6 +59,7 @@ class DeleteCheckpoints:
     location: str | None
     paths: Mapping[str, str]
     globs: Sequence[str] = ()
+    is_former: bool = False
     cause: int
 
 
@@ -70,6 +72,7 @@ class DeleteExperiment:
         trial_ids: Its trials.
         location: The storage that contains its checkpoints; None: det_jupyter's own.
         paths: Where each checkpoint that may still exist is stored, by uuid.
+        elsewhere: The storage of those that are in another one, by uuid.
         cause: Number of the event that led to the command.
     """
 
@@ -77,6 +80,7 @@ class DeleteExperiment:
     trial_ids: Sequence[int]
     location: str | None
     paths: Mapping[str, str]
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     cause: int
 
 

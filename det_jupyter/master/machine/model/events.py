@@ -86,12 +86,16 @@ class ExperimentDeleted(Wire):
 
 
 class CheckpointsDeleted(Wire):
-    """Files of these checkpoints were deleted: all of `uuids`, some of `left_bytes`."""
+    """Files of these checkpoints were deleted: all of `uuids`, some of `left_bytes`.
+
+    Of `former`, those that were left where they have been moved from.
+    """
 
     kind: Literal["checkpoints_deleted"] = "checkpoints_deleted"
     experiment_id: int
     uuids: list[str]
     left_bytes: dict[str, int] = {}  # size of the files that remain, by uuid
+    former: list[str] = []
 
 
 class LogMatched(Wire):

@@ -20,13 +20,14 @@ deleted; that is how they are found after a restart.
 
 With `globs`, only the files that they match are deleted. Such a checkpoint is also removed from
 the list, and is then PARTIALLY_DELETED, or DELETED if only metadata.json is left. While it has
-`globs`, files of it are still to be deleted.
+`globs`, files of it are still to be deleted. While it has a `former` path, it was moved from there
+(moving.py), and its files there are still to be deleted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from det_jupyter.config.storages import Storage
 from det_jupyter.contract.messages import CheckpointRef, CheckpointView, State
@@ -167,20 +168,27 @@ def delete_checkpoints(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -
         f"checkpoint {uuid} is {versions[uuid]}; delete that version first"
         for uuid in sorted(selected & versions.keys())
     ]
-    owners = {checkpoints[uuid].experiment_id for uuid in selected & checkpoints.keys()}
-    users = {i for owner in owners for i in (owner, *turn.indexes.dependents_of(owner))}
-    for experiment_id in sorted(users & turn.state.experiments.keys()):
-        used = selected.intersection(_used_by(turn.state.experiments[experiment_id], turn.indexes))
-        problems += [
-            f"checkpoint {uuid} is in use: experiment {experiment_id}, which is not over, goes on "
-            "from it"
-            for uuid in sorted(used)
-        ]
+    problems += find_uses(turn, selected)
     if problems:
         raise Conflict("; ".join(problems))
-    for owner in sorted(owners):
+    for owner in sorted({checkpoints[uuid].experiment_id for uuid in selected}):
         own = [uuid for uuid in sorted(selected) if checkpoints[uuid].experiment_id == owner]
         _delete(turn, turn.state.experiments[owner], own, globs)
+
+
+def find_uses(turn: Turn, uuids: Set[str]) -> list[str]:
+    """Return a sentence for each of these checkpoints that an experiment may start from."""
+    checkpoints = turn.state.checkpoints
+    owners = {checkpoints[uuid].experiment_id for uuid in uuids & checkpoints.keys()}
+    users = {i for owner in owners for i in (owner, *turn.indexes.dependents_of(owner))}
+    return [
+        f"checkpoint {uuid} is in use: experiment {experiment_id}, which is not over, goes on "
+        "from it"
+        for experiment_id in sorted(users & turn.state.experiments.keys())
+        for uuid in sorted(
+            uuids & {*_used_by(turn.state.experiments[experiment_id], turn.indexes)}
+        )
+    ]
 
 
 def _delete(
@@ -221,7 +229,8 @@ def delete_uploaded(turn: Turn, trial: Trial, uuid: str) -> None:
         return
     experiment = turn.state.experiments.get(checkpoint.experiment_id)
     # Any other storage is one folder for all computers: the rank has deleted the files.
-    if experiment is not None and (experiment.location is None or experiment.bucket):
+    is_reachable = experiment is not None and (experiment.location is None or experiment.bucket)
+    if experiment is not None and (is_reachable or checkpoint.is_placed):
         if not may_read(turn.state, trial, uuid):
             return
         if _owner_exists(turn.state, checkpoint):
@@ -265,11 +274,11 @@ def _unlist(turn: Turn, trial: Trial, uuids: set[str]) -> None:
 def _deletions(
     state: MachineState, experiment: Experiment, uuids: Iterable[str]
 ) -> list[DeleteCheckpoints]:
-    paths: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    paths: dict[tuple[str | None, tuple[str, ...]], dict[str, str]] = defaultdict(dict)
     for uuid in uuids:
         checkpoint = state.checkpoints[uuid]
-        paths[tuple(checkpoint.globs)][uuid] = checkpoint.path
-    location = experiment.location
+        location = checkpoint.location if checkpoint.is_placed else experiment.location
+        paths[location, tuple(checkpoint.globs)][uuid] = checkpoint.path
     return [
         DeleteCheckpoints(
             experiment_id=experiment.id,
@@ -278,18 +287,35 @@ def _deletions(
             globs=globs,
             cause=state.seq,
         )
-        for globs, some in paths.items()
+        for (location, globs), some in paths.items()
+    ]
+
+
+def former_deletions(
+    state: MachineState, moved: Iterable[CheckpointView]
+) -> list[DeleteCheckpoints]:
+    """Return the commands that delete checkpoints where they were moved from."""
+    return [
+        DeleteCheckpoints(
+            experiment_id=one.experiment_id,
+            location=one.former.rpartition("/")[0] or "/",
+            paths={one.uuid: one.former},
+            is_former=True,
+            cause=state.seq,
+        )
+        for one in moved
     ]
 
 
 def experiment_deletion(state: MachineState, experiment: Experiment) -> DeleteExperiment:
     """Return the command that deletes an experiment with all of its files."""
-    own = (c for c in state.checkpoints.values() if c.experiment_id == experiment.id)
+    own = [c for c in state.checkpoints.values() if c.experiment_id == experiment.id]
     return DeleteExperiment(
         experiment_id=experiment.id,
         trial_ids=tuple(experiment.trial_ids),
         location=experiment.location,
         paths={one.uuid: one.path for one in own if one.state != "DELETED"},
+        elsewhere={one.uuid: one.location for one in own if one.is_placed},
         cause=state.seq,
     )
 
@@ -307,6 +333,8 @@ def pending_deletions(state: MachineState) -> list[Deletion]:
         has_files_to_delete = one.state == "COMPLETED" or one.globs
         if has_files_to_delete and one.uuid not in listed:
             remaining[one.experiment_id].append(one.uuid)
+        if one.former:
+            commands += former_deletions(state, [one])
     for experiment_id, uuids in remaining.items():
         experiment = state.experiments[experiment_id]
         if experiment.state is not State.DELETING:

@@ -34,6 +34,7 @@ STOPPING, ENDED = AllocationState.STOPPING, AllocationState.ENDED
         (State.COMPLETED, [STOPPING], "completed"),
         (State.CANCELED, [], "canceled"),
         (State.ERROR, [], "error"),
+        (State.DELETE_FAILED, [], "error"),
     ],
 )
 def test_the_status_of_a_trial(state: State, gangs: list[AllocationState], status: Status) -> None:

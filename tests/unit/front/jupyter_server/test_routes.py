@@ -47,6 +47,8 @@ NOT_FOR_PAGES = {
     ("GET", "alerts"),
     ("POST", "alerts/test"),
     ("GET", "disks"),
+    ("GET", "checkpoints"),
+    ("POST", "checkpoints/gc"),
     ("POST", "disks/free"),
     ("GET", "experiments/*/room"),
     ("GET", "experiments/*/feed"),  # of senders to trackers

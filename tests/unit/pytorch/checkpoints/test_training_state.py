@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+from torch.distributed.checkpoint.state_dict_loader import load
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError, ConfigError
@@ -234,6 +238,19 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
     context.wrap_model(model)
     save(Parts(context=context, callbacks=Callbacks({})), tmp_path)
     assert (tmp_path / STATE_FILE).stat().st_size < 1.5 * 300 * 300 * 4
+
+
+def test_tools_of_torchs_distributed_checkpoints_read_one_that_is_converted(
+    tmp_path: Path,
+) -> None:
+    weight = torch.rand(3, 2)
+    write_state(tmp_path, {"steps_completed": 5, "models": [{"net.weight": weight}]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there is one process
+        torch_save_to_dcp(tmp_path / STATE_FILE, tmp_path / "parts")
+        loaded = {"models.0.net.weight": torch.zeros(3, 2)}
+        load(loaded, storage_reader=FileSystemReader(tmp_path / "parts"))
+    assert torch.equal(loaded["models.0.net.weight"], weight)
 
 
 def test_the_memory_of_a_snapshot_is_used_for_the_next() -> None:

@@ -1,0 +1,242 @@
+"""Checkpoints that are found by patterns, copied, moved, adopted, and cleared up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.contract.host import paths
+from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.messages import Capsule, MoveCheckpoints
+from det_jupyter.contract.trial.origin import Origin
+from det_jupyter.errors import Conflict, DetError, NotFound
+from det_jupyter.master.background.deleting import delete
+from det_jupyter.master.machine.rules.retention import pending_deletions
+from det_jupyter.storage import open_storage
+from det_jupyter.storage.buckets.storage import BucketStorage
+from tests.bucket_server import BucketServer
+from tests.integration.bucket_support import bucket, server
+from tests.integration.in_process import Det, client, det, routes
+from tests.integration.routes_support import Routes
+
+__all__ = ["bucket", "client", "det", "routes", "server"]  # fixtures
+
+
+def carry_out(routes: Routes) -> None:
+    """Carry out the deletions that are due."""
+
+    async def run() -> None:
+        service = routes.service
+        task = asyncio.create_task(delete(service))
+        while pending_deletions(service.machine.state):
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    routes.run(run())
+
+
+def own_folder() -> Path:
+    return paths.data_dir() / "checkpoints"
+
+
+def test_patterns_name_checkpoints_of_all_experiments(det: Det, tmp_path: Path) -> None:
+    assert det("c", "list", "1", "-q").split() == ["good", "bad"]
+    assert det("c", "list", "g*", "-q") == "good"
+    assert det("c", "list", "1/*/?ad", "--csv").splitlines()[1].startswith("1,1,100,COMPLETED")
+    assert det("c", "list", "2/*") == "No checkpoint matches 2/*."
+    assert det("c", "describe", "1/*").count("Checkpoint ID") == 2
+    assert [each["uuid"] for each in json.loads(det("c", "describe", "*", "--json"))] == [
+        "good", "bad",
+    ]  # fmt: skip
+    det("c", "download", "1/1/*", "-o", str(tmp_path / "copies"))
+    assert (tmp_path / "copies" / "bad" / "state_dict.pt").read_bytes() == b"weights"
+    with pytest.raises(NotFound, match=r"no checkpoint matches x\*; there is no checkpoint nono"):
+        det("c", "rm", "x*", "nono", "--yes")
+
+
+def test_patterns_of_deletions_leave_out_what_is_deleted(det: Det, routes: Routes) -> None:
+    assert det("c", "rm", "b*", "--yes") == "Deleting 1 checkpoint (1 B)."
+    carry_out(routes)
+    assert det("c", "rm", "*", "--yes") == "Deleting 1 checkpoint (1 B)."
+    carry_out(routes)
+    with pytest.raises(NotFound, match=r"no checkpoint matches \*; 2 checkpoints of it deleted"):
+        det("c", "rm", "*", "--yes")
+
+
+def test_a_copy_is_made_once_and_is_that_of_a_whole_checkpoint(det: Det, tmp_path: Path) -> None:
+    target = tmp_path / "there"
+    said = det("c", "copy", "good", "--to", str(target))
+    assert said == f"Copied checkpoint good (1 B) to {target}/good"
+    assert det("c", "cp", "good", "--to", str(target)) == (
+        f"There already: checkpoint good {target}/good"
+    )
+    (target / "good" / "state_dict.pt").write_bytes(b"cut")
+    with pytest.raises(DetError, match=r"Copied .* bad(.|\n)*has other files of this name"):
+        det("c", "copy", "*", "--to", str(target))
+
+
+def test_a_moved_checkpoint_is_read_where_it_is_now_also_after_a_restart(
+    det: Det, client: Client, routes: Routes, tmp_path: Path
+) -> None:
+    target = tmp_path / "there"
+    said = det("c", "move", "good", "--to", str(target))
+    assert said == f"Moved checkpoint good (1 B) to {target}/good"
+    carry_out(routes)
+    assert [path.name for path in own_folder().iterdir()] == ["bad"]
+    best = Experiment(client, 1).best_checkpoint()
+    assert (best.path, best.view.state) == (target / "good", "COMPLETED")
+    assert best.files.keys() == {"metadata.json", "state_dict.pt"}
+    det("c", "mv", "good", "--to", str(own_folder()))
+    carry_out(routes)
+    assert list(target.iterdir()) == []
+    det("c", "rm", "good", "--yes")
+    carry_out(routes)
+    assert [path.name for path in own_folder().iterdir()] == ["bad"]
+
+
+def test_a_checkpoint_is_not_moved_to_where_its_copy_is_not_whole(
+    client: Client, tmp_path: Path
+) -> None:
+    request = MoveCheckpoints(uuids=["good"], location=str(tmp_path / "nothing"))
+    with pytest.raises(Conflict, match="nothing has other files of it than"):
+        client.change(request)
+
+
+def write_checkpoint(client: Client, folder: Path, uuid: str, steps: int) -> None:
+    """Write a checkpoint of experiment 7 of another master."""
+    blobs = BlobStore(folder.parent / "blobs")
+    capsule = Capsule(entrypoint="T", sources=blobs.put(b"{}"), payload=blobs.put(b"code"))
+    config = client.effective_config(1).config | {"name": "far away"}
+    origin = Origin(
+        trial_class="T", hparams={"lr": 0.5}, config=config, seed=3, experiment_id=7, trial_id=9,
+        capsule=capsule, blobs=blobs,
+    )  # fmt: skip
+    (folder / uuid).mkdir(parents=True)
+    origin.write(folder / uuid)
+    metadata = {"uuid": uuid, "experiment_id": 7, "trial_id": 9, "steps_completed": steps}
+    (folder / uuid / "metadata.json").write_text(json.dumps(metadata))
+
+
+def test_checkpoints_are_adopted_without_the_database_that_knew_them(
+    det: Det, client: Client, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    write_checkpoint(client, there, "first", 10)
+    write_checkpoint(client, there, "second", 20)
+    (there / "cut").mkdir()
+    (there / "cut" / "metadata.json").write_text("{")
+    said = det("c", "adopt", str(there)).splitlines()
+    assert said[0].startswith(f"Experiment 2 has 2 checkpoints of {there}; `det exp")
+    assert said[1].startswith(f"Left out: {there}/cut: {there}/cut/metadata.json is damaged")
+    experiment = Experiment(client, 2)
+    assert experiment.view.name == "far away"
+    assert experiment.view.labels == ["adopted"]
+    (trial,) = experiment.trials
+    assert (trial.hparams, trial.view.steps_completed) == ({"lr": 0.5}, 20)
+    assert experiment.view.capsule.has_code
+    assert [each.path for each in experiment.checkpoints()] == [there / "first", there / "second"]
+    assert json.loads(det("m", "create", "m") and det("c", "describe", "2/*", "--json"))
+    det("m", "register-version", "m", "second")
+    for _ in range(2):  # nothing is there twice
+        again = det("c", "adopt", str(there)).splitlines()
+        assert again[0] == "2 checkpoints of it are listed here already."
+    write_checkpoint(client, there, "third", 30)
+    assert det("c", "adopt", str(there)).startswith("Experiment 2 has 1 checkpoint of")
+    assert [each.uuid for each in experiment.checkpoints()] == ["first", "second", "third"]
+    assert len(experiment.trials) == 1
+
+
+def test_a_copy_takes_the_place_of_a_checkpoint_that_is_lost(
+    det: Det, client: Client, routes: Routes, tmp_path: Path
+) -> None:
+    there = str(tmp_path / "there")
+    det("c", "copy", "*", "--to", there)
+    assert det("c", "adopt", there) == "2 checkpoints of it are listed here already."
+    det("c", "rm", "bad", "--yes")
+    carry_out(routes)
+    for path in (own_folder() / "good").iterdir():
+        path.unlink()
+    (own_folder() / "good").rmdir()
+    assert det("c", "adopt", there) == "Found 2 checkpoints again: bad, good."
+    found = Experiment(client, 1).checkpoints()
+    assert [(each.view.state, each.view.path) for each in found] == [
+        ("COMPLETED", f"{there}/good"), ("COMPLETED", f"{there}/bad"),
+    ]  # fmt: skip
+
+
+def test_garbage_is_listed_with_its_reason_then_deleted(
+    det: Det, routes: Routes, tmp_path: Path
+) -> None:
+    assert det("c", "gc") == "There is nothing to delete."
+    draft = own_folder() / ".part-killed"
+    draft.mkdir()
+    (draft / "weights").write_bytes(b"x" * 1000)
+    write_unrecorded("lost", age_s=90_000)
+    write_unrecorded("young", age_s=60)
+    routes.post("/experiments/1/retention", save_experiment_best=0, save_trial_best=0,
+                save_trial_latest=9)  # fmt: skip
+    dry = json.loads(det("c", "gc", "--dry-run", "--json"))
+    assert [(each["Why"], Path(each["Path"]).name) for each in dry] == [
+        ("draft", ".part-killed"), ("unrecorded", "lost"),
+    ]  # fmt: skip
+    assert draft.exists()
+    assert det("c", "gc", "--yes").startswith("Deleted 2 items (")
+    left = sorted(path.name for path in own_folder().iterdir())
+    assert left == ["bad", "good", "young"]
+
+
+def write_unrecorded(uuid: str, *, age_s: float) -> None:
+    """Write a whole checkpoint of which there is no record."""
+    folder = own_folder() / uuid
+    folder.mkdir()
+    file = folder / "metadata.json"
+    file.write_text(json.dumps({"uuid": uuid, "experiment_id": 1, "trial_id": 1}))
+    at = file.stat().st_mtime - age_s
+    for path in (file, folder):
+        os.utime(path, (at, at))
+
+
+def test_a_checkpoint_whose_version_was_deleted_is_garbage_by_its_policy(
+    det: Det, routes: Routes
+) -> None:
+    det("m", "create", "digits")
+    det("m", "register-version", "digits", "bad")
+    routes.post("/experiments/1/retention", save_experiment_best=1, save_trial_best=0,
+                save_trial_latest=0)  # fmt: skip
+    assert det("c", "gc", "--dry-run") == "There is nothing to delete."
+    det("m", "delete", "digits", "--yes")
+    (row,) = json.loads(det("c", "gc", "--dry-run", "--json"))
+    assert (row["Why"], Path(row["Path"]).name, row["Experiment ID"]) == ("policy", "bad", 1)
+    det("c", "gc", "--yes")
+    carry_out(routes)
+    assert det("c", "list", "*", "--csv").count("DELETED") == 1
+
+
+def test_checkpoints_go_to_a_bucket_and_come_back(
+    det: Det, client: Client, routes: Routes, bucket: BucketServer, tmp_path: Path
+) -> None:
+    location = f"{bucket.location}/team"
+    det("c", "move", "*", "--to", location)
+    carry_out(routes)
+    assert list(own_folder().iterdir()) == []
+    assert {name.split("/")[1] for name in bucket.objects()} == {"good", "bad"}
+    best = Experiment(client, 1).best_checkpoint()
+    best.download(tmp_path / "here")
+    assert (tmp_path / "here" / "state_dict.pt").read_bytes() == b"weights"
+    folder = str(tmp_path / "folder")
+    det("c", "copy", "good", "--to", folder)
+    assert open_storage(folder, tmp_path).files("good") == BucketStorage(location).files("good")
+    bucket.replace("team/bad/state_dict.pt", None)
+    det("c", "rm", "good", "--yes")
+    carry_out(routes)
+    assert det("c", "adopt", location) == (
+        f"Left out: {location}/bad: it is damaged: state_dict.pt (0 of 7 bytes)"
+    )
+    Experiment(client, 1).delete()
+    carry_out(routes)
+    assert bucket.objects() == {}
