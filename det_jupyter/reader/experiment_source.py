@@ -161,12 +161,12 @@ class FollowedExperiment:
             most = most_points(num_trials) // 2
             self._curves = Curves.of(self._replica.curves(self._experiment_id, max_points=most))
             self._seq = seq
-        for item in self._replica.metrics_after(self._experiment_id, self._seq):
-            if item.kind == "metrics":
-                self._curves.add(item.trial_id or 0, item.data)
+        for seq, trial_id, record in self._replica.metrics_after(self._experiment_id, self._seq):
+            if record["kind"] == "truncated":
+                self._curves.truncate(trial_id, record["steps_completed"])
             else:
-                self._curves.truncate(item.trial_id or 0, int(item.data["steps_completed"]))
-            self._seq = item.seq
+                self._curves.add(trial_id, record)
+            self._seq = seq
 
 
 class ExperimentSource:

@@ -21,13 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import (
     CheckpointView,
     Curve,
     ExperimentView,
-    FeedItem,
     ImportanceView,
 )
 from det_jupyter.contract.trial.captured import code_of
@@ -312,8 +312,8 @@ class Replica:
             assert self._store is not None
             return self._store.feed.last_seq
 
-    def metrics_after(self, experiment_id: int, seq: int) -> list[FeedItem]:
-        """Return the items after this number that change an experiment's curves, oldest first."""
+    def metrics_after(self, experiment_id: int, seq: int) -> list[tuple[int, int, dict[str, Any]]]:
+        """Return the changes of an experiment's curves after an item (`Feed.metrics_after`)."""
         with self.viewing():
             assert self._store is not None
             return self._store.feed.metrics_after(seq, experiment_id)

@@ -15,7 +15,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 from det_jupyter.contract.messages import FeedItem
 from det_jupyter.master.service.storing.stored_rows import as_change_of_curves, as_item, readable
@@ -91,10 +91,15 @@ class Feed:
         )
         return list(readable(rows, as_item))
 
-    def metrics_after(self, number: int, experiment_id: int) -> list[FeedItem]:
-        """Return the items after this number that change an experiment's curves, oldest first."""
+    def metrics_after(
+        self, number: int, experiment_id: int
+    ) -> list[tuple[int, int, dict[str, Any]]]:
+        """Return number, trial and record of the items that change an experiment's curves.
+
+        They are those after this number, oldest first; see `as_change_of_curves`.
+        """
         rows = self._db.execute(
-            "SELECT seq, at, kind, experiment_id, trial_id, json FROM feed "
+            "SELECT seq, trial_id, kind, json FROM feed "
             "WHERE experiment_id = ? AND seq > ? AND kind IN ('metrics', 'truncated') "
             "ORDER BY seq",
             (experiment_id, number),

@@ -102,14 +102,17 @@ def _metrics_record(row: tuple[int, str]) -> tuple[int, dict[str, Any]]:
     return trial_id, _checked(from_json(text))
 
 
-def as_change_of_curves(row: tuple[int, float, str, int, int | None, str]) -> FeedItem:
-    """Parse a row of the feed with metrics, or with the step after which they were deleted."""
-    item = as_item(row)
-    if item.kind == "metrics":
-        _checked(item.data)
-    else:
-        int(item.data["steps_completed"])
-    return item
+def as_change_of_curves(row: tuple[int, int, str, str]) -> tuple[int, int, dict[str, Any]]:
+    """Return number, trial and record of a row of the feed that changes the trial's curves.
+
+    The record of a truncation has the kind `truncated`, and the step after which metrics were
+    deleted.
+    """
+    number, trial_id, kind, text = row
+    record = from_json(text)
+    if kind == "metrics":
+        return number, trial_id, _checked(record)
+    return number, trial_id, {"kind": kind, "steps_completed": int(record["steps_completed"])}
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
