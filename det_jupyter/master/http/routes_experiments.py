@@ -34,6 +34,7 @@ from det_jupyter.master.machine.rules.configurations import (
     resolve_config,
 )
 from det_jupyter.master.machine.rules.continuing import check_continuable
+from det_jupyter.master.service.address_checks import check_services
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.storing.log_patterns import check_patterns
 
@@ -70,7 +71,9 @@ def experiment_routes(service: Service) -> APIRouter:
             config, _ = resolve_config(changes, document, default_seed=seed)
             document = config.to_document()
             if (config.alerts, config.trackers) != (before.alerts, before.trackers):
-                await service.check_services(config, experiment.capsule)
+                await check_services(
+                    service.store.addresses, config, experiment.capsule, service.machine.state
+                )
         await check_patterns(config)
         requested = ContinueRequested(experiment_id=experiment_id, config=document)
         service.apply(requested.with_settings(config))
@@ -112,7 +115,7 @@ def _add_templates(routes: APIRouter, service: Service) -> None:
     @routes.get(one, response_model=TemplateView)
     async def template(name: str) -> Response:
         """Return one template."""
-        return JsonResponse(service.find_template(name))
+        return JsonResponse(service.store.template(name))
 
     @routes.put(one, response_model=TemplateView)
     async def set_template(name: str, body: SetTemplate) -> Response:
@@ -120,11 +123,11 @@ def _add_templates(routes: APIRouter, service: Service) -> None:
         check_template(name, body.config)
         hidden = service.store.addresses.hide(body.config)
         service.store.set_template(time.time(), name, json.dumps(hidden))
-        return JsonResponse(service.find_template(name))
+        return JsonResponse(service.store.template(name))
 
     @routes.delete(one, response_model=TemplateView)
     async def delete_template(name: str) -> Response:
         """Delete a template, and return it."""
-        view = service.find_template(name)
+        view = service.store.template(name)
         service.store.delete_template(name)
         return JsonResponse(view)

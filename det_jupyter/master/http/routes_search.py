@@ -86,13 +86,13 @@ def _train_on(service: Service, trial_id: int, body: ContinueTrial) -> Experimen
 
 async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
     name = request.template
-    template = service.find_template(name).config if name is not None else None
+    template = service.store.template(name).config if name is not None else None
     seed = secrets.randbelow(MAX_SEED + 1)
     config, _ = resolve_config(
         request.config, template, default_seed=seed, storage=service.default_storage
     )
     await check_sampler(config)
-    await service.wait_for_first_agent()
+    await service.links.wait_for_first()
     state, resources = service.machine.state, config.resources
     pool = resources.resource_pool or DEFAULT_POOL
     if pool in state.pool_configs:

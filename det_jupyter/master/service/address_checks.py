@@ -1,4 +1,4 @@
-"""Checks of what alerts and trackers send to which address, made before anything is sent.
+"""Checks of what an experiment sends to which address, made before anything is sent.
 
     in the clear    no name, password or token is sent over http to another computer
     reserved        nothing is sent to metadata services of clouds, unless the user names the
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from det_jupyter.config import ExperimentConfig
@@ -34,7 +35,7 @@ from det_jupyter.config.tracker_section import (
     open_address,
 )
 from det_jupyter.contract.host.tasks import in_thread
-from det_jupyter.contract.messages import TrackerOrder
+from det_jupyter.contract.messages import Capsule, TrackerOrder
 from det_jupyter.contract.values.addresses import (
     has_credentials,
     is_in_the_clear,
@@ -42,11 +43,37 @@ from det_jupyter.contract.values.addresses import (
     shown,
     why_not_in_the_clear,
 )
+from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.contract.values.reserved_hosts import why_reserved
-from det_jupyter.errors import DetError, Problem
+from det_jupyter.errors import BucketProblem, ConfigError, DetError, Problem
+from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.service.storing.addresses import Addresses
+from det_jupyter.storage import open_storage
 
 _RESOLVE_S = 5.0
+
+
+async def check_services(
+    addresses: Addresses, config: ExperimentConfig, capsule: Capsule, state: MachineState
+) -> None:
+    """Check that alerts, trackers and the bucket can be reached, as far as is known here.
+
+    The bucket may be another computer's alone to use, if one has an agent: then that checks it
+    before the first batch.
+
+    Raises:
+        ConfigError: Some cannot be reached; the error has all problems.
+    """
+    problems = await find_problems(addresses, config, capsule.environment)
+    location = config.checkpoint_storage.location
+    is_elsewhere = any(agent.is_remote for agent in state.agents.values())
+    if is_in_bucket(location) and not is_elsewhere:
+        try:
+            await asyncio.to_thread(open_storage(location, Path()).check_writable)
+        except BucketProblem as problem:
+            problems.append(Problem("checkpoint_storage", str(problem)))
+    if problems:
+        raise ConfigError(problems)
 
 
 async def find_problems(

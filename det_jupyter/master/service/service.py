@@ -14,15 +14,12 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import assert_never
 
-from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.messages import (
     AgentReports,
-    Capsule,
     CreateExperiment,
     DisksSeen,
     ExperimentView,
@@ -35,20 +32,9 @@ from det_jupyter.contract.messages import (
     RegisterAgent,
     StartGang,
     SystemSampled,
-    TemplateView,
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
-from det_jupyter.contract.values.bucket_urls import is_in_bucket
-from det_jupyter.contract.values.text import error_line
-from det_jupyter.errors import (
-    BucketProblem,
-    ConfigError,
-    Conflict,
-    DetError,
-    MasterUnreachable,
-    NotFound,
-    Problem,
-)
+from det_jupyter.errors import Conflict, DetError, MasterUnreachable
 from det_jupyter.master.machine.model.commands import (
     ConsultSampler,
     DeleteCheckpoints,
@@ -62,12 +48,9 @@ from det_jupyter.master.machine.model.events import (
     ExperimentSubmitted,
     Request,
 )
-from det_jupyter.master.machine.rules.configurations import (
-    resolve_config,
-    unknown_template_message,
-)
+from det_jupyter.master.machine.rules.configurations import resolve_config
 from det_jupyter.master.sampling.samplers import check_sampler
-from det_jupyter.master.service.address_checks import find_problems
+from det_jupyter.master.service.address_checks import check_services
 from det_jupyter.master.service.agents.agent_access import AgentAccess
 from det_jupyter.master.service.agents.agent_admission import AgentAdmission
 from det_jupyter.master.service.agents.agent_clock import AgentClock, faults_on_master_clock
@@ -80,18 +63,15 @@ from det_jupyter.master.service.committing.transaction import Transaction
 from det_jupyter.master.service.current_views import Views
 from det_jupyter.master.service.disks import Disks
 from det_jupyter.master.service.reports.imported_parts import store_lines, store_metrics
-from det_jupyter.master.service.reports.ingest import rank_of, store_reports
+from det_jupyter.master.service.reports.ingest import store_reports, stored_offsets
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
 from det_jupyter.master.service.storing.facts import HostFacts
 from det_jupyter.master.service.storing.feed import CommitSignal, Mark
 from det_jupyter.master.service.storing.log_patterns import Matcher, check_patterns
 from det_jupyter.master.service.storing.quarantine import is_system_error
 from det_jupyter.master.service.storing.store import Store
-from det_jupyter.storage import open_storage
 
 logger = logging.getLogger(__name__)
-
-_FIRST_AGENT_S = 15.0  # how long a submission or preview waits for the first agent
 
 
 class Service:
@@ -122,26 +102,11 @@ class Service:
         self.reader_problem = ""  # why no reader lasts
         self.file_problems: list[str] = []  # problems of the files that users write (pools.yaml)
         self._agent_clocks: defaultdict[str, AgentClock] = defaultdict(AgentClock)
-        # By agent: problems of its options and variables.
-        self._agent_problems: dict[str, list[str]] = {}
         self._clock = clock
         self._matcher = Matcher()
         self._run_verdicts = RunVerdicts()
-        self._end_unreadable_experiments()
-
-    def _end_unreadable_experiments(self) -> None:
-        """End experiments that this version cannot parse, as each of their events would fail."""
         with self._transaction() as transaction:
-            for experiment in self.machine.state.unfinished_experiments():
-                try:
-                    self.machine.searches.of(experiment)
-                except Exception as error:  # data of another version may raise anything
-                    transaction.set_aside(
-                        f"its stored configuration or search ({error_line(error)})",
-                        content=experiment.model_dump_json(),
-                        error=error,
-                        experiment_id=experiment.id,
-                    )
+            transaction.end_unreadable_experiments()
         self._act(transaction)
 
     # changes
@@ -261,17 +226,17 @@ class Service:
         addresses = self.store.addresses
         config, origins = resolve_config(
             addresses.hide(request.config),
-            self.find_template(request.template).config if request.template else None,
+            self.store.template(request.template).config if request.template else None,
             default_seed=secrets.randbelow(MAX_SEED + 1),
             storage=self.default_storage,
         )
         capsule = request.capsule
         if request.parent_id is not None:  # a fork uses its parent's capsule, which views shorten
             capsule = self.machine.state.experiment(request.parent_id).capsule
-        await self.check_services(config, capsule)
+        await check_services(addresses, config, capsule, self.machine.state)
         await check_patterns(config)
         await check_sampler(config)
-        await self.wait_for_first_agent()
+        await self.links.wait_for_first()
         # The request was sent twice, and both have waited.
         if (known := self.submitted(request.key)) is not None:
             return known
@@ -283,51 +248,10 @@ class Service:
         self.apply(submitted.with_settings(config))
         return self.views.experiment(self.machine.state.last_experiment_id)
 
-    async def check_services(self, config: ExperimentConfig, capsule: Capsule) -> None:
-        """Check that alerts, trackers and the bucket can be reached, as far as is known here.
-
-        The bucket may be another computer's alone to use, if one has an agent: then that checks it
-        before the first batch.
-
-        Raises:
-            ConfigError: Some cannot be reached; the error has all problems.
-        """
-        problems = await find_problems(self.store.addresses, config, capsule.environment)
-        location = config.checkpoint_storage.location
-        is_elsewhere = any(agent.is_remote for agent in self.machine.state.agents.values())
-        if is_in_bucket(location) and not is_elsewhere:
-            try:
-                await asyncio.to_thread(open_storage(location, Path()).check_writable)
-            except BucketProblem as problem:
-                problems.append(Problem("checkpoint_storage", str(problem)))
-        if problems:
-            raise ConfigError(problems)
-
-    async def wait_for_first_agent(self) -> None:
-        """Wait for a short time until the first agent has registered its slots with this master.
-
-        Without slots, the size of a trial cannot be checked.
-        """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_FIRST_AGENT_S):
-                await self.links.registered.wait()
-
     def submitted(self, key: str) -> ExperimentView | None:
         """Return the experiment that was submitted with this key, if there is one."""
         found = self.machine.indexes.find_submitted(key)
         return None if found is None else self.views.experiment(found)
-
-    def find_template(self, name: str) -> TemplateView:
-        """Return a template.
-
-        Raises:
-            NotFound: There is no template of this name; the message lists the others.
-        """
-        template = self.store.template(name)
-        if template is None:
-            known = [template.name for template in self.store.templates()]
-            raise NotFound(unknown_template_message(name, known))
-        return template
 
     # agents
 
@@ -358,7 +282,7 @@ class Service:
         clock.measured(
             registration.session, registration.clock_ahead_s, registration.booted_at, now
         )
-        cluster, node = self._node_of(agent_id)
+        cluster, node = self.nodes.place_of(agent_id, self.machine.state, self.access)
         with self._transaction() as transaction:
             is_taken = transaction.take(
                 AgentRegistered.built_from(
@@ -373,33 +297,10 @@ class Service:
             )
         if not is_taken:
             raise Conflict(f"the master failed to take agent {agent_id} on; see master.log")
-        self._agent_problems[agent_id] = registration.problems
         self.links.open(agent_id, registration.session)
         self._act(transaction)
         runs = (run.allocation_id for run in registration.runs)
-        return Offsets(offsets={run: self._offsets_for(agent_id, run) for run in runs})
-
-    def _offsets_for(self, agent_id: str, allocation_id: str) -> dict[str, int]:
-        """Return how many bytes are stored of each file of a run on an agent."""
-        offsets = self.store.offsets_of(allocation_id)
-        found = self.machine.state.find_allocation(allocation_id)
-        part = self.machine.state.part_on(found[1], agent_id) if found is not None else None
-        if part is None:  # the run is over: all chunks that the agent sends are skipped
-            return offsets
-        return {name: size for name, size in offsets.items() if rank_of(name) in part.ranks}
-
-    def _node_of(self, agent_id: str) -> tuple[str, str]:
-        """Return an agent's cluster and node; "" if there is none, or if the node is not known.
-
-        When the master starts, agents register before their cluster is connected.
-        """
-        if (known := self.nodes.of_agents.get(agent_id)) is not None:
-            return known.cluster, known.node_id
-        state = self.machine.state
-        before = state.agents.get(agent_id) or state.lost_agents.get(agent_id)
-        if before is not None and before.cluster:
-            return before.cluster, before.node
-        return self.access.cluster_of(agent_id), ""
+        return Offsets(offsets={run: stored_offsets(transaction, agent_id, run) for run in runs})
 
     def clock_ahead_s(self, agent_id: str) -> float:
         """Return the seconds by which the clock of an agent's computer is ahead of this one's."""
@@ -458,26 +359,20 @@ class Service:
     @property
     def problems(self) -> list[str]:
         """The problems of files that users write, of agents, and of pools."""
-        of_agents = [line for lines in self._agent_problems.values() for line in lines]
-        refused = self.admission.refusals_of_unknown()
-        stuck = self.machine.queue.stuck
         undecided = [
             f"pool {name}: no waiting trial starts, because the scheduler fails ({error}); what "
             "runs goes on, and each change of the pool is another try; master.log has the "
             "traceback"
-            for name, error in stuck.items()
+            for name, error in self.machine.queue.stuck.items()
         ]
         files = [*self.file_problems, *self.store.addresses.problems]
-        of_files = [f"not followed: {problem}" for problem in files]
-        of_services = [*self.store.alerts.problems(), *self.store.tracked.problems()]
-        services = (self.engine_problem, self.listener_problem, self.reader_problem)
-        others = [line for line in services if line]
+        programs = (self.engine_problem, self.listener_problem, self.reader_problem)
         return [
-            *of_files,
-            *others,
-            *of_services,
-            *dict.fromkeys(of_agents),
-            *refused,
+            *(f"not followed: {problem}" for problem in files),
+            *filter(None, programs),
+            *self.store.alerts.problems(),
+            *self.store.tracked.problems(),
+            *self.admission.problems(),
             *undecided,
         ]
 

@@ -7,8 +7,7 @@ The experiment stores the result, so later changes of the template do not affect
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any
 
 from det_jupyter.config import (
@@ -28,7 +27,6 @@ from det_jupyter.master.machine.model.state import Experiment, Trial
 
 _MAX_NAME = 100
 _NAME = re.compile(rf"[^\W_][\w.+-]{{0,{_MAX_NAME - 1}}}")
-_MOST_NAMED = 10  # most templates in an error message
 _MAX_TITLE = 160  # characters of a title, so that a suffix still fits
 
 
@@ -50,20 +48,6 @@ def check_template(name: str, config: Mapping[str, Any]) -> None:
         ]
     if problems:
         raise ConfigError(problems)
-
-
-def unknown_template_message(name: str, existing: Iterable[str]) -> str:
-    """Return the error message about a template that does not exist."""
-    names = sorted(existing)
-    nearest = get_close_matches(name, names, n=1)
-    if nearest:
-        remedy = f"did you mean {nearest[0]}?"
-    elif names:
-        more = ", ..." if len(names) > _MOST_NAMED else ""
-        remedy = f"there are {', '.join(names[:_MOST_NAMED])}{more}"
-    else:
-        remedy = "there is none yet"
-    return f"there is no template {name!r}; {remedy}"
 
 
 def resolve_config(

@@ -1,4 +1,4 @@
-"""Decides which agent processes may register.
+"""Decides which agent processes may register, and keeps the problems of agents.
 
 another version of the protocol     refused until it exits; its trials continue
 another Python or torch, elsewhere  refused
@@ -6,6 +6,8 @@ a second process of one name        refused while the first is connected or may 
 """
 
 from __future__ import annotations
+
+from itertools import chain
 
 from det_jupyter._version import __version__
 from det_jupyter.contract.host.processes import ProcessIdentity
@@ -17,7 +19,7 @@ from det_jupyter.master.service.agents.links import AgentLinks
 
 
 class AgentAdmission:
-    """Checks registrations; stores why agents are refused.
+    """Checks registrations; stores the problems of agents, and why some are refused.
 
     Args:
         machine: Has the agents and their trials.
@@ -28,6 +30,8 @@ class AgentAdmission:
         self._machine = machine
         self._links = links
         self._refusals: dict[str, str] = {}  # by agent: why it is refused
+        # By agent: problems of its options and variables.
+        self._problems: dict[str, list[str]] = {}
 
     def check(
         self, agent_id: str, registration: RegisterAgent | OtherVersion, *, is_remote: bool
@@ -50,6 +54,7 @@ class AgentAdmission:
         if is_remote and (problem := self._find_other_process(agent_id, registration)):
             raise Conflict(problem)
         self._refusals.pop(agent_id, None)
+        self._problems[agent_id] = registration.problems
         return registration
 
     def _refuse(self, agent_id: str, why: str) -> ProtocolMismatch:
@@ -91,10 +96,14 @@ class AgentAdmission:
         is_trying = self._links.was_refused(agent_id)
         return self._refusals.get(agent_id, "") if is_trying else ""
 
-    def refusals_of_unknown(self) -> list[str]:
-        """Return, by name, why agents that never registered and still try are refused."""
+    def problems(self) -> list[str]:
+        """Return the problems of agents' options and variables.
+
+        Also, by name, why agents that never registered and still try are refused.
+        """
         unknown = self._refusals.keys() - self._machine.state.agents.keys()
-        return [text for agent_id in sorted(unknown) if (text := self.refusal_of(agent_id))]
+        refusals = [text for agent_id in sorted(unknown) if (text := self.refusal_of(agent_id))]
+        return [*dict.fromkeys(chain(*self._problems.values())), *refusals]
 
 
 def _other_version(

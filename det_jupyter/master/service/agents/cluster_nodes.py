@@ -8,6 +8,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from det_jupyter.master.machine.model.state import MachineState
+from det_jupyter.master.service.agents.agent_access import AgentAccess
+
 _EXITING_S = 5.0  # how long processes of a node may outlive it
 
 
@@ -41,6 +44,18 @@ class ClusterNodes:
         """Return when and how an agent's node has left its cluster; "" if it has not."""
         node = self.of_agents.get(agent_id)
         return node.left if node is not None else ""
+
+    def place_of(self, agent_id: str, state: MachineState, access: AgentAccess) -> tuple[str, str]:
+        """Return an agent's cluster and node; "" if there is none, or if the node is not known.
+
+        When the master starts, agents register before their cluster is connected.
+        """
+        if (known := self.of_agents.get(agent_id)) is not None:
+            return known.cluster, known.node_id
+        before = state.agents.get(agent_id) or state.lost_agents.get(agent_id)
+        if before is not None and before.cluster:
+            return before.cluster, before.node
+        return access.cluster_of(agent_id), ""
 
     def note_on(self, agent_id: str) -> str:
         """Return the problem of an agent's cluster; "" if there is none, or no cluster."""

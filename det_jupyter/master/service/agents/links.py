@@ -17,12 +17,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from det_jupyter.contract.messages import AgentCommand
 from det_jupyter.errors import Conflict
 
 SILENT_S = 10.0  # an agent reports at least every 3 s
 _LONGEST_TICK_S = 1.0
+_FIRST_S = 15.0  # how long a submission or preview waits for the first agent
 
 
 class AgentLink:
@@ -119,6 +121,15 @@ class AgentLinks:
     def is_current(self, agent_id: str, link: AgentLink) -> bool:
         """Return whether this is the agent's present link, and has not ended."""
         return self._links.get(agent_id) is link and not link.has_ended
+
+    async def wait_for_first(self) -> None:
+        """Wait for a short time until the first agent has registered its slots.
+
+        Without slots, the size of a trial cannot be checked.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_S):
+                await self.registered.wait()
 
     def refuse(self, agent_id: str) -> None:
         """Record that an agent tried to register and was refused."""

@@ -182,6 +182,19 @@ class Transaction:
                 raise
             logger.exception("experiment=%d: ContentSetAside failed", experiment_id)
 
+    def end_unreadable_experiments(self) -> None:
+        """End experiments that this version cannot parse, as each of their events would fail."""
+        for experiment in self.machine.state.unfinished_experiments():
+            try:
+                self.machine.searches.of(experiment)
+            except Exception as error:  # data of another version may raise anything
+                self.set_aside(
+                    f"its stored configuration or search ({error_line(error)})",
+                    content=experiment.model_dump_json(),
+                    error=error,
+                    experiment_id=experiment.id,
+                )
+
     @contextmanager
     def setting_aside(
         self, what: str, *, content: object, experiment_id: int | None, is_fatal: bool

@@ -77,6 +77,17 @@ class _Carried(NamedTuple):
     part: GangPart
 
 
+def stored_offsets(transaction: Transaction, agent_id: str, allocation_id: str) -> dict[str, int]:
+    """Return how many bytes are stored of each file of a run on an agent."""
+    state = transaction.machine.state
+    offsets = transaction.store.offsets_of(allocation_id)
+    found = state.find_allocation(allocation_id)
+    part = state.part_on(found[1], agent_id) if found is not None else None
+    if part is None:  # the run is over: all chunks that the agent sends are skipped
+        return offsets
+    return {name: size for name, size in offsets.items() if rank_of(name) in part.ranks}
+
+
 def rank_of(stream: str) -> int | None:
     """Return the rank of a stream, which is one of its files; None if the name is not valid.
 

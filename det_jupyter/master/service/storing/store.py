@@ -25,9 +25,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from difflib import get_close_matches
 from pathlib import Path
 
 from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
+from det_jupyter.errors import NotFound
 from det_jupyter.master.service.storing.addresses import Addresses
 from det_jupyter.master.service.storing.database import (
     delete_in_parts,
@@ -51,6 +53,7 @@ from det_jupyter.master.service.storing.stored_series import StoredSeries
 from det_jupyter.master.service.storing.tracked import TrackedExperiments
 
 _KEPT_SNAPSHOTS = 2
+_MOST_NAMED = 10  # most templates in an error message
 _TRIALS_AT_ONCE = 500
 _PAGES_AT_ONCE = 500  # pages of 4 KiB given back in one call, which takes some 10 ms
 _PAGES_KEPT = 1000  # unused pages that stay in the file
@@ -208,9 +211,16 @@ class Store:
         query = "SELECT name, created_at, updated_at, json FROM templates ORDER BY name"
         return list(readable(self._db.execute(query), as_template))
 
-    def template(self, name: str) -> TemplateView | None:
+    def template(self, name: str) -> TemplateView:
+        """Return a template.
+
+        Raises:
+            NotFound: There is no template of this name; the message lists the others.
+        """
         query = "SELECT name, created_at, updated_at, json FROM templates WHERE name = ?"
-        return next(readable(self._db.execute(query, (name,)), as_template), None)
+        for found in readable(self._db.execute(query, (name,)), as_template):
+            return found
+        raise NotFound(_unknown_template(name, [each.name for each in self.templates()]))
 
     def set_template(self, at: float, name: str, text: str) -> None:
         """Store a template (its configuration as JSON), or replace the one of this name."""
@@ -292,3 +302,16 @@ class History:
     def drop_snapshot(self, seq: int) -> None:
         """Delete a snapshot that cannot be read any more."""
         self._db.execute("DELETE FROM snapshots WHERE seq = ?", (seq,))
+
+
+def _unknown_template(name: str, names: list[str]) -> str:
+    """Return the error message about a template that does not exist; `names` are sorted."""
+    nearest = get_close_matches(name, names, n=1)
+    if nearest:
+        remedy = f"did you mean {nearest[0]}?"
+    elif names:
+        more = ", ..." if len(names) > _MOST_NAMED else ""
+        remedy = f"there are {', '.join(names[:_MOST_NAMED])}{more}"
+    else:
+        remedy = "there is none yet"
+    return f"there is no template {name!r}; {remedy}"

@@ -20,7 +20,6 @@ from det_jupyter.master.machine.rules.configurations import (
     continuation_config,
     effective_config_view,
     resolve_config,
-    unknown_template_message,
 )
 from tests.unit.view.view_samples import capsule
 
@@ -84,14 +83,6 @@ def test_other_names_are_refused(name: str) -> None:
         check_template(name, {})
 
 
-def test_of_many_templates_some_are_named() -> None:
-    names = [f"t{number:02}" for number in range(12)]
-    assert unknown_template_message("zebra", names) == (
-        "there is no template 'zebra'; there are "
-        "t00, t01, t02, t03, t04, t05, t06, t07, t08, t09, ..."
-    )
-
-
 def test_a_trial_is_trained_on_with_constants() -> None:
     hparams = {"lr": 0.5, "net": {"depth": 2}, "table": {"type": "a value", "of": 1}}
     settings, origins = continuation_config(experiment(), trial(hparams=hparams), {"epochs": 12})
@@ -150,9 +141,3 @@ def test_a_trial_is_not_trained_to_where_it_is() -> None:
         with pytest.raises(Conflict, match=r"trial 5 has trained (64 batches|8 epochs) already"):
             continuation_config(experiment(), done, length)
     continuation_config(experiment(), done, {"batches": 65})
-
-
-@pytest.mark.parametrize(("num", "end"), [(10, "t09"), (11, "t09, ...")])
-def test_as_many_templates_as_there_is_room_for_are_named(num: int, end: str) -> None:
-    names = [f"t{number:02}" for number in range(num)]
-    assert unknown_template_message("zebra", names).endswith(f"t08, {end}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from det_jupyter.errors import NotFound
 from det_jupyter.master.service.storing import quarantine as module
 from det_jupyter.master.service.storing.quarantine import Quarantine, is_system_error
-from det_jupyter.master.service.storing.store import History
+from det_jupyter.master.service.storing.store import History, Store
 
 
 @pytest.fixture
@@ -145,3 +147,21 @@ def test_errors_of_the_database_are_told_apart_by_their_code(code: int, is_so: b
     error = sqlite3.OperationalError("made by hand")
     error.sqlite_errorcode = code
     assert is_system_error(error) is is_so
+
+
+@pytest.mark.parametrize(("num", "end"), [(10, "t09"), (11, "t09, ...")])
+def test_a_template_that_does_not_exist_is_refused_with_the_names_of_ten(
+    tmp_path: Path, num: int, end: str
+) -> None:
+    store = Store(tmp_path / "det.sqlite3")
+    with store.transaction():
+        for number in reversed(range(num)):
+            store.set_template(1.0, f"t{number:02}", "{}")
+    assert store.template("t07").config == {}
+    with pytest.raises(NotFound) as refused:
+        store.template("zebra")
+    assert str(refused.value) == (
+        "there is no template 'zebra'; there are "
+        f"t00, t01, t02, t03, t04, t05, t06, t07, t08, {end}"
+    )
+    store.close()
