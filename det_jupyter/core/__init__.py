@@ -18,7 +18,6 @@ from det_jupyter.core.managed import (
 )
 from det_jupyter.core.opening import end_script, get_cluster_info, init
 from det_jupyter.core.profiler import ProfilerContext
-from det_jupyter.core.run import Run
 from det_jupyter.core.searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
 from det_jupyter.core.signals import OrdersContext, PreemptContext, PreemptMode
 from det_jupyter.core.together import local_chief_first
@@ -55,7 +54,6 @@ __all__ = [
     "ProfilerContext",
     "RecordList",
     "RecordSink",
-    "Run",
     "SearcherContext",
     "SearcherMode",
     "SearcherOperation",

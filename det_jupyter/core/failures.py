@@ -21,10 +21,10 @@ from det_jupyter.contract.host.disk_space import folder_without_room, is_no_room
 from det_jupyter.contract.messages import GangPlan
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core.device_errors import device_shortage, more_about
+from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, is_lost_peer, is_lost_worker, lost_worker_pid
-from det_jupyter.core.run import Run
 from det_jupyter.core.tracebacks import CodeNames, Explanation
 from det_jupyter.errors import (
     ConfigError,
@@ -142,15 +142,15 @@ def _folders_written_to() -> Iterator[str]:
         yield tempfile.gettempdir()
 
 
-def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter) -> None:
+def report_uncaught(info: TrialInfo, rank: int, journal: Journal, counter: StepCounter) -> None:
     """Set `sys.excepthook` to write a record of the uncaught error, and to print it as before."""
     former_hook, process = sys.excepthook, os.getpid()
 
     def hook(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        workplace = run.plan.workplace(run.folder)
-        context = workplace if run.plan.has_context else None
+        workplace = info.plan.workplace(info.folder)
+        context = workplace if info.plan.has_context else None
         explanation = explain(CodeNames({}, [workplace], context), error)
         if former_hook is sys.__excepthook__ and not isinstance(error, KeyboardInterrupt):
             sys.stderr.write(explanation.printed)  # without our frames
@@ -160,13 +160,13 @@ def report_uncaught(run: Run, rank: int, journal: Journal, counter: StepCounter)
         if isinstance(error, KeyboardInterrupt) or os.getpid() != process:
             return
         with suppress(OSError):  # the disk is full, or the run's folder is gone
-            journal.write(_record(run, rank, error, explanation, counter))
+            journal.write(_record(info.plan, rank, error, explanation, counter))
 
     sys.excepthook = hook
 
 
 def _record(
-    run: Run, rank: int, error: BaseException, explanation: Explanation, counter: StepCounter
+    plan: GangPlan, rank: int, error: BaseException, explanation: Explanation, counter: StepCounter
 ) -> Record:
     if isinstance(error, InvalidHP):
         return RunEnded(
@@ -180,8 +180,8 @@ def _record(
     return failure_of(
         error,
         explanation,
-        rank=min(rank, len(run.plan.slots) - 1),
+        rank=min(rank, len(plan.slots) - 1),
         is_echo=is_lost_peer(error),
-        is_early=not has_trained and run.plan.checkpoint is None,
-        batch_size=batch_size_of(run.plan, rank),
+        is_early=not has_trained and plan.checkpoint is None,
+        batch_size=batch_size_of(plan, rank),
     )

@@ -1,4 +1,7 @@
-"""The facts that a process can look up about its run: ids, seed, hyperparameters, slots, ...
+"""The run of a trial that a process belongs to, and the process's place in it.
+
+A rank gets it from its spec; a worker that a script or launcher has started, from two environment
+variables. The configuration crosses programs as a document; it is parsed here, once in a process.
 
 Determined has two objects, `get_cluster_info()` and its attribute `trial`. Here they are one.
 """
@@ -8,15 +11,18 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from det_jupyter.config import ExperimentConfig
+from det_jupyter.config import ExperimentConfig, parse_config
 from det_jupyter.contract.host.paths import master_file
-from det_jupyter.contract.messages import GangPlan, MasterInfo, SlotView
-from det_jupyter.core.run import Run
+from det_jupyter.contract.host.rundir import DATA_VARIABLE, RUN_VARIABLE, RunDir
+from det_jupyter.contract.messages import GangPlan, MasterInfo, RankSpec, SlotView
+from det_jupyter.errors import LaunchError
 
 if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
     import torch
@@ -31,18 +37,24 @@ class TrialInfo:
     "Container" in Determined's names corresponds to an agent here: the slots of one computer.
 
     Args:
-        run: The trial's run.
+        plan: The plan of the run.
+        config: The plan's configuration, parsed.
+        folder: The run's folder.
+        data_dir: det_jupyter's folder on this computer.
+        addresses: Addresses of the run's computers, by group rank; (): all ranks are on this one.
         rank: The process's rank; None: unknown.
-        local_rank: Its local rank.
+        local_rank: Its local rank, which selects the device.
         given_device: The device that it was started with; None: that of its slot.
-        container_rank: Index of this agent among those of the gang.
     """
 
-    run: Run
+    plan: GangPlan
+    config: ExperimentConfig = field(repr=False)
+    folder: RunDir
+    data_dir: Path
+    addresses: Sequence[str] = ()
     rank: int | None = None
     local_rank: int = 0
     given_device: torch.device | None = field(default=None, repr=False)
-    container_rank: int = 0
 
     task_type: ClassVar = "TRIAL"  # Determined has tasks of other types
     master_cert_name: ClassVar = None  # Determined's connections are encrypted
@@ -51,48 +63,61 @@ class TrialInfo:
     _inter_node_network_interface: ClassVar = None
 
     @classmethod
-    def of(
-        cls,
-        run: Run,
-        rank: int | None = None,
-        device: torch.device | None = None,
-        local_rank: int = 0,
-    ) -> Self:
-        """Return the information for a process of a run.
-
-        Args:
-            run: The run.
-            rank: The process's rank; None: unknown.
-            device: Its device; by default that of its slot.
-            local_rank: Its local rank, which selects the device.
-        """
+    def of(cls, spec: RankSpec, device: torch.device) -> Self:
+        """Return the information for the rank of a spec, which trains on this device."""
         return cls(
-            run=run,
-            rank=rank,
-            local_rank=local_rank,
+            plan=spec.plan,
+            config=parse_config(spec.plan.config),
+            folder=RunDir(Path(spec.run_dir)),
+            data_dir=Path(spec.data_dir),
+            addresses=spec.network.addresses if spec.network else (),
+            rank=spec.place.rank,
+            local_rank=spec.place.local_rank,
             given_device=device,
-            container_rank=container_rank(run.plan, rank),
         )
 
-    @property
-    def plan(self) -> GangPlan:
-        """The plan of the run."""
-        return self.run.plan
+    @classmethod
+    def from_environment(cls) -> TrialInfo | None:
+        """Return the run that the environment variables name; None outside of experiments.
 
-    @property
-    def config(self) -> ExperimentConfig:
-        """The experiment's configuration."""
-        return self.run.config
+        Raises:
+            LaunchError: That run has ended.
+        """
+        folder, data_dir = os.environ.get(RUN_VARIABLE), os.environ.get(DATA_VARIABLE)
+        return read_run(folder, data_dir) if folder and data_dir else None
 
-    @property
-    def data_dir(self) -> Path:
-        """det_jupyter's folder on this computer."""
-        return self.run.data_dir
+    def at(self, rank: int, local_rank: int) -> Self:
+        """Return the information for a rank of the run, whose device is that of its slot."""
+        return replace(self, rank=rank, local_rank=local_rank, given_device=None)
 
     @property
     def device(self) -> torch.device:
-        """The device that this process trains on."""
-        return self.given_device or self.run.device(self.rank or 0, self.local_rank)
+        """The device that this process trains on.
+
+        CUDA_VISIBLE_DEVICES contains the devices of its computer in order, or one that its
+        launcher chose.
+        """
+        import torch
+
+        if self.given_device is not None:
+            return self.given_device
+        slots = self.plan.slots
+        if slots and slots[min(self.rank or 0, len(slots) - 1)].kind == "cuda":
+            has_own = self.local_rank >= torch.cuda.device_count()
+            return torch.device("cuda", 0 if has_own else self.local_rank)
+        return torch.device("cpu")
+
+    @property
+    def container_rank(self) -> int:
+        """Index of this agent among those of the gang.
+
+        Where DET_AGENT_ID does not name one of them, it is the agent of the rank's slot.
+        """
+        agents = _agents(self.plan)
+        agent = os.environ.get("DET_AGENT_ID", "")
+        if agent not in agents and self.rank is not None:
+            agent = self.plan.homes[min(self.rank, len(self.plan.slots) - 1)]
+        return agents.index(agent) if agent in agents else 0
 
     @property
     def trial(self) -> Self:
@@ -132,7 +157,7 @@ class TrialInfo:
     @property
     def container_addrs(self) -> list[str]:
         """Address of each agent of the gang, the chief's first."""
-        return list(self.run.addresses) or [_ADDRESS] * len(_agents(self.plan))
+        return list(self.addresses) or [_ADDRESS] * len(_agents(self.plan))
 
     @property
     def container_slot_counts(self) -> list[int]:
@@ -204,17 +229,23 @@ class TrialInfo:
         return self.plan.slots_beside(self.plan.homes.index(self.agent_id))
 
 
-def container_rank(plan: GangPlan, rank: int | None = None) -> int:
-    """Return the index of this process's agent among those of the gang.
+@cache
+def read_run(folder: str, data_dir: str) -> TrialInfo:
+    """Return the run of a folder; which of its ranks this process is, is not known yet.
 
-    Args:
-        rank: The process's rank; used where DET_AGENT_ID does not name an agent of the gang.
+    Raises:
+        LaunchError: It has ended.
     """
-    agents = _agents(plan)
-    agent = os.environ.get("DET_AGENT_ID", "")
-    if agent not in agents and rank is not None:
-        agent = plan.homes[min(rank, len(plan.slots) - 1)]
-    return agents.index(agent) if agent in agents else 0
+    run_dir = RunDir(Path(folder))
+    try:
+        plan = GangPlan.model_validate_json(run_dir.plan.read_bytes())
+    except OSError as error:
+        raise LaunchError(
+            f"core: {RUN_VARIABLE} is {folder!r}, but its plan cannot be read "
+            f"({error.strerror}): that run is over. Unset {RUN_VARIABLE} to run by hand"
+        ) from None
+    config = parse_config(plan.config)
+    return TrialInfo(plan=plan, config=config, folder=run_dir, data_dir=Path(data_dir))
 
 
 def _master() -> tuple[str, str]:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.journal import FirstStep
@@ -28,7 +27,6 @@ from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal, RecordSink
 from det_jupyter.core.plain_runs import watch_trainers
 from det_jupyter.core.profiler import ProfilerContext
-from det_jupyter.core.run import Run
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.signals import OrdersContext, PreemptContext
 from det_jupyter.core.timings.any_loop import LoopTimings
@@ -37,27 +35,20 @@ from det_jupyter.core.timings.torch_hooks import clock_of, watch
 from det_jupyter.core.train import BestValidation, TrainContext, tensorboard_folder
 from det_jupyter.storage import open_storage_of_ranks
 
-if TYPE_CHECKING:  # torch takes seconds to import, and scripts may not need it
-    import torch
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """A process that the agent has started to run a script; `core.init()` uses it there.
 
     Args:
-        run: Its run.
-        rank: Its rank.
-        device: Its device.
+        info: Its run, rank and device.
         journal: Its journal.
         on_steps: Called with the steps completed at each report.
         join: Connects the ranks if the agent has started one per slot; called by `core.init()`
             without `distributed`, at most once. None: this is the only process of the run.
     """
 
-    run: Run
-    rank: int
-    device: torch.device
+    info: TrialInfo
     journal: Journal
     on_steps: Callable[[int], None]
     join: Callable[[], DistributedContext] | None = None
@@ -77,33 +68,33 @@ def get_process() -> Process | None:
     return _process
 
 
-def find_run() -> Run | None:
+def find_info() -> TrialInfo | None:
     """Return the run that this process belongs to; None outside of experiments."""
-    return _process.run if _process is not None else Run.from_environment()
+    return _process.info if _process is not None else TrialInfo.from_environment()
 
 
 _loop: LoopTimings | None = None
 
 
-def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
+def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> None:
     """Time the training loop of this process from now on, if it is not timed yet.
 
     Does nothing if the configuration turns timings off.
 
     Args:
-        run: The process's run.
+        info: The process's run.
         rank: The process's rank.
         size: Number of ranks.
         journal: The rank's journal.
     """
     global _loop
-    if _loop is not None or run.config.profiling.enabled is False:
+    if _loop is not None or info.config.profiling.enabled is False:
         return
-    page = run.folder.path / "arrivals"
-    shares = 1 < size == len(run.plan.slots) and len(set(run.plan.homes)) == 1
+    page = info.folder.path / "arrivals"
+    shares = 1 < size == len(info.plan.slots) and len(set(info.plan.homes)) == 1
     _loop = LoopTimings(
         journal,
-        run.plan.steps_completed,
+        info.plan.steps_completed,
         open_clock=clock_of,
         open_arrivals=partial(Arrivals.of_run, page, rank, size) if shares else lambda: None,
     )
@@ -112,13 +103,15 @@ def time_loop(run: Run, rank: int, size: int, journal: RecordSink) -> None:
     atexit.register(_loop.close)
 
 
-def read_written_events(run: Run, sink: RecordSink, on_steps: Callable[[int], None]) -> None:
+def read_written_events(
+    info: TrialInfo, sink: RecordSink, on_steps: Callable[[int], None]
+) -> None:
     """Report as metrics what the chief writes for TensorBoard, until it reports some itself.
 
     Also write a notice if the user's code calls a trainer without DetCallback.
     """
-    watch_trainers(sink, run.plan.capsule.entrypoint)
-    searcher = run.config.searcher
+    watch_trainers(sink, info.plan.capsule.entrypoint)
+    searcher = info.config.searcher
     length = searcher.max_length
     epochs = length.amount if length is not None and length.unit == "epochs" else 0
     read_events(sink, on_steps, searcher.metric, epochs)
@@ -161,27 +154,24 @@ class StepCounter:
 
 
 def managed_context(
-    run: Run,
+    info: TrialInfo,
     distributed: DistributedContext,
-    device: torch.device | None,
     journal: Journal,
     on_steps: Callable[[int], None],
 ) -> Context:
     """Return the context of a process of a run.
 
     Args:
-        run: The run.
+        info: The process's run, with its rank.
         distributed: The ranks of the run.
-        device: The process's device; None: that of its slot.
         journal: Stores the records.
         on_steps: Called with the steps completed at each report.
     """
-    plan, config = run.plan, run.config
-    info = TrialInfo.of(run, distributed.rank, device, distributed.local_rank)
-    own_page = ControlPage(run.folder.control)
+    plan, config = info.plan, info.config
+    own_page = ControlPage(info.folder.control)
     page = own_page if distributed.is_chief else None
     ids: Mapping[str, int] = {"experiment_id": plan.experiment_id, "trial_id": plan.trial_id}
-    storage = open_storage_of_ranks(config.checkpoint_storage.location, run.data_dir)
+    storage = open_storage_of_ranks(config.checkpoint_storage.location, info.data_dir)
     train = TrainContext(
         journal,
         distributed,
@@ -189,7 +179,7 @@ def managed_context(
         best=BestValidation(
             config.searcher.metric, config.searcher.smaller_is_better, plan.best_metric
         ),
-        tensorboard=tensorboard_folder(run.data_dir, plan.experiment_id, plan.trial_id),
+        tensorboard=tensorboard_folder(info.data_dir, plan.experiment_id, plan.trial_id),
         on_report=stop_reading,
     )
     preempt = PreemptContext(own_page, distributed)
@@ -200,7 +190,7 @@ def managed_context(
         journal,
         distributed,
         ids,
-        run.folder.wanted,
+        info.folder.wanted,
         journal.gate,
         info.latest_checkpoint,
         info.hparams,
@@ -227,7 +217,7 @@ def managed_context(
         sink=journal,
         profiler=profiler,
         orders=OrdersContext(
-            plan.orders, page=page, file=run.folder.orders, distributed=distributed
+            plan.orders, page=page, file=info.folder.orders, distributed=distributed
         ),
         note_batch=own_page.batch_writer(distributed.rank),
         note_exchange=own_page.exchange_writer(distributed.rank),
@@ -236,16 +226,15 @@ def managed_context(
 
 
 def counted_context(
-    run: Run,
+    info: TrialInfo,
     distributed: DistributedContext,
-    device: torch.device | None,
     journal: Journal,
     on_first_step: Callable[[], None] = lambda: None,
 ) -> tuple[Context, StepCounter]:
     """Return the context of a process without our training loop, and the counter of its steps."""
-    context = managed_context(run, distributed, device, journal, lambda steps: counter.note(steps))
+    context = managed_context(info, distributed, journal, lambda steps: counter.note(steps))
     counter = StepCounter(
-        run.plan.steps_completed,
+        info.plan.steps_completed,
         journal if distributed.is_chief else None,
         on_first_step,
         context.note_batch,

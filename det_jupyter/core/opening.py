@@ -19,6 +19,7 @@ from typing import Any
 
 from det_jupyter.config import Length
 from det_jupyter.contract.host.paths import data_dir
+from det_jupyter.contract.messages import GangPlan
 from det_jupyter.core import managed
 from det_jupyter.core.argument_checks import find_choice_problem
 from det_jupyter.core.checkpoint import CheckpointContext
@@ -29,7 +30,6 @@ from det_jupyter.core.failures import report_uncaught
 from det_jupyter.core.info import TrialInfo
 from det_jupyter.core.journal import Journal, RecordList, RecordSink
 from det_jupyter.core.profiler import ProfilerContext
-from det_jupyter.core.run import Run
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.signals import PreemptContext, PreemptMode
 from det_jupyter.core.train import TensorboardMode, TrainContext
@@ -83,9 +83,9 @@ def init(
     if context is not None and context.info is not None:
         _refuse_arguments(given)
         _check_same_rank(distributed, context.distributed)
-    elif (run := managed.find_run()) is not None:
+    elif (info := managed.find_info()) is not None:
         _refuse_arguments(given)
-        context = _context_of_run(run, distributed)
+        context = _context_of_run(info, distributed)
         context.preempt.awaits_block = True
         set_current(context)
     else:
@@ -123,11 +123,7 @@ def get_cluster_info() -> TrialInfo | None:
     context = current()
     if context is not None and context.info is not None:
         return context.info
-    process = managed.get_process()
-    if process is not None:
-        return TrialInfo.of(process.run, process.rank, process.device)
-    run = managed.find_run()
-    return TrialInfo.of(run) if run is not None else None
+    return managed.find_info()
 
 
 def many_processes() -> str:
@@ -157,44 +153,43 @@ def _local_context(
     )
 
 
-def _context_of_run(run: Run, distributed: DistributedContext | None) -> Context:
+def _context_of_run(info: TrialInfo, distributed: DistributedContext | None) -> Context:
     atexit.register(end_script)
     process = managed.get_process()
     if distributed is None:
         joined = process.join() if process is not None and process.join is not None else None
-        distributed = joined or _single_process(run)
+        distributed = joined or _single_process(info.plan)
     rank = distributed.rank
-    give_evidence(run.folder, rank)
+    give_evidence(info.folder, rank)
     # The master takes the journals of the gang's ranks; a script may have started more processes.
-    of_rank = min(rank, len(run.plan.slots) - 1)
-    if process is not None and process.rank == distributed.rank:
-        managed.time_loop(run, rank, distributed.size, process.journal)
-        return managed.managed_context(
-            run, distributed, process.device, process.journal, process.on_steps
-        )
-    journal = Journal.of_run(run.folder, of_rank)
+    of_rank = min(rank, len(info.plan.slots) - 1)
+    if process is not None and info.rank == rank:
+        managed.time_loop(info, rank, distributed.size, process.journal)
+        return managed.managed_context(info, distributed, process.journal, process.on_steps)
+    info = info.at(rank, distributed.local_rank)
+    journal = Journal.of_run(info.folder, of_rank)
     if distributed.size == 1:
         _lock_journal(journal)
     if of_rank == rank:
-        managed.time_loop(run, rank, distributed.size, journal)
-    context, counter = managed.counted_context(run, distributed, None, journal)
+        managed.time_loop(info, rank, distributed.size, journal)
+    context, counter = managed.counted_context(info, distributed, journal)
     if rank == 0:
-        managed.read_written_events(run, journal, counter.note)
+        managed.read_written_events(info, journal, counter.note)
     if process is None:
-        report_uncaught(run, rank, journal, counter)
+        report_uncaught(info, rank, journal, counter)
     return context
 
 
-def _single_process(run: Run) -> DistributedContext:
-    """Return the context of a run's only process.
+def _single_process(plan: GangPlan) -> DistributedContext:
+    """Return the context of the only process of a run with this plan.
 
     Raises:
         ConfigError: The run has several processes.
     """
-    num_slots = len(run.plan.slots)
+    num_slots = len(plan.slots)
     if num_slots == 1:
         return DistributedContext()
-    num_processes = len(run.plan.process_ranks())
+    num_processes = len(plan.process_ranks())
     found = many_processes()
     if not found and num_processes == 1:
         return DistributedContext()

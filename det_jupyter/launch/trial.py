@@ -44,11 +44,11 @@ def train(words: list[str]) -> int:
 
     if len(words) != 1 or ":" not in words[0]:
         return complain(f"trial: got {' '.join(words)!r}, expected one MODULE:CLASS")
-    run = managed.find_run()
-    if run is None:
+    info = managed.find_info()
+    if info is None:
         return complain("trial: it is started by the launchers' --trial, in experiments only")
     # The context first: it journals the errors that follow.
-    with core.init(distributed=_connect_ranks(run)) as context:
+    with core.init(distributed=_connect_ranks(info)) as context:
         work = pytorch.TrialRun(_import_class(words[0]), context)
         reason = work.run()
         if reason == "preempted":
@@ -58,7 +58,7 @@ def train(words: list[str]) -> int:
     return 0
 
 
-def _connect_ranks(run: core.Run) -> core.DistributedContext:
+def _connect_ranks(info: core.TrialInfo) -> core.DistributedContext:
     """Make torch's process group from torchrun's variables, and the context of the ranks."""
     import torch
     import torch.distributed as dist
@@ -67,7 +67,7 @@ def _connect_ranks(run: core.Run) -> core.DistributedContext:
 
     if int(os.environ["WORLD_SIZE"]) == 1:
         return core.DistributedContext()
-    device = run.device(int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]))
+    device = info.at(int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])).device
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")

@@ -146,10 +146,8 @@ class RankProgram:
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> Reason:
-        run = core.Run.of(self.spec)
-        context = core.managed_context(
-            run, distributed, self.device, self.journal, lambda steps: None
-        )
+        info = core.TrialInfo.of(self.spec, self.device)
+        context = core.managed_context(info, distributed, self.journal, lambda steps: None)
         core.set_current(context)
         self.work = work = pytorch.TrialRun(trial_class, context, on_first_step)
         return work.run()
@@ -160,14 +158,12 @@ class RankProgram:
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> FunctionReason:
-        run = core.Run.of(self.spec)
-        core.time_loop(run, distributed.rank, distributed.size, self.journal)
-        context, counter = core.counted_context(
-            run, distributed, self.device, self.journal, on_first_step
-        )
+        info = core.TrialInfo.of(self.spec, self.device)
+        core.time_loop(info, distributed.rank, distributed.size, self.journal)
+        context, counter = core.counted_context(info, distributed, self.journal, on_first_step)
         core.set_current(context)
         if distributed.is_chief:
-            core.read_written_events(run, self.journal, counter.note)
+            core.read_written_events(info, self.journal, counter.note)
         self.work = work = FunctionRun(function, context, counter)
         return work.run()
 
@@ -189,21 +185,14 @@ class RankProgram:
         join = None
         if named.per == "slot":
             join = rendezvous.offer_group(self.spec, self.device)
-        run = core.Run.of(self.spec)
+        info = core.TrialInfo.of(self.spec, self.device)
         core.set_process(
-            core.Process(
-                run=run,
-                rank=place.rank,
-                device=self.device,
-                journal=self.journal,
-                on_steps=counter.note,
-                join=join,
-            )
+            core.Process(info=info, journal=self.journal, on_steps=counter.note, join=join)
         )
         if named.per == "slot" or len(plan.slots) == 1:
-            core.time_loop(run, place.rank, place.world_size, self.journal)
+            core.time_loop(info, place.rank, place.world_size, self.journal)
         if place.rank == 0:
-            core.read_written_events(run, self.journal, counter.note)
+            core.read_written_events(info, self.journal, counter.note)
         self.work = program = ProgramRun(named, steps=noted, first=first)
         program.run()
 

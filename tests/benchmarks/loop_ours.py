@@ -131,6 +131,7 @@ def run(
         sink=Journal(folder / f"journal-{distributed.rank}"),
         length=length,
     )
-    run = core.Run(plan=plan, folder=RunDir(folder), data_dir=folder)
-    info = core.TrialInfo.of(run, distributed.rank)
+    info = core.TrialInfo(
+        plan=plan, config=config, folder=RunDir(folder), data_dir=folder, rank=distributed.rank
+    )
     TrialRun(Trial, replace(context, info=info)).run()

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -34,14 +35,14 @@ from det_jupyter.contract.run.journal import (
     StepTimes,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.core import TrialInfo, parts
+from det_jupyter.core import parts
 from det_jupyter.core.argument_checks import checked_amounts, quoted
 from det_jupyter.core.folders import FolderListing
 from det_jupyter.core.importing import import_from_path
+from det_jupyter.core.info import read_run
 from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.ranks import RankInfo
 from det_jupyter.core.ranks.programs import _own_address, gather_mpi
-from det_jupyter.core.run import read_run
 from det_jupyter.core.signals import OrdersContext
 from det_jupyter.core.timings.intervals import summary
 from det_jupyter.core.tracebacks import CodeNames, _shortened
@@ -227,10 +228,8 @@ def test_a_worker_has_the_kind_of_device_of_its_slot(
     kinds: list[Literal["cpu", "cuda"]] = ["cpu", "cuda", "cuda"]
     slots = [SlotView(id=i, kind=k, index=i, name="slot") for i, k in enumerate(kinds)]
     run = read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path))
-    assert run.device(rank, 0).type == kind
-    assert TrialInfo.of(run).device.type == "cpu", (
-        "that of the first slot, where nobody says which"
-    )
+    assert run.at(rank, 0).device.type == kind
+    assert run.device.type == "cpu", "of the first slot if the rank is unknown"
 
 
 @pytest.mark.parametrize(
@@ -325,13 +324,13 @@ def test_a_refused_value_is_shown_in_60_characters(value: Any, text: str) -> Non
 def test_a_trial_without_slots_has_none_on_its_agent(tmp_path: Path) -> None:
     slots = [SlotView(id=-1, kind="cpu", index=0, name="no slot")]
     run = read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path))
-    assert (TrialInfo.of(run).container_slot_counts, TrialInfo.of(run).slot_ids) == ([0], [])
+    assert (run.container_slot_counts, run.slot_ids) == ([0], [])
 
 
 def test_what_is_known_of_a_trial_can_be_pickled(tmp_path: Path) -> None:
     run = read_run(str(make_run(tmp_path).path), str(tmp_path))
     for given in (None, torch.device("cpu", 0)):
-        data = pickle.dumps(TrialInfo.of(run, 0, given))
+        data = pickle.dumps(replace(run, rank=0, given_device=given))
         assert pickle.loads(data).device == (given or torch.device("cpu"))
 
 
@@ -369,14 +368,14 @@ def test_a_worker_has_the_device_of_its_place_or_the_one_that_its_launcher_chose
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     slots = [SlotView(id=i, kind="cuda", index=i, name="GPU") for i in range(3)]
     run = read_run(str(make_run(tmp_path, slots=slots).path), str(tmp_path))
-    assert run.device(local_rank, local_rank) == torch.device(expected)
-    assert TrialInfo.of(run).device == torch.device("cuda:0")
+    assert run.at(local_rank, local_rank).device == torch.device(expected)
+    assert run.device == torch.device("cuda:0")
 
 
 def test_a_run_says_where_it_continues(tmp_path: Path) -> None:
     checkpoint = CheckpointRef(uuid="b" * 32, path="x", steps_completed=40)
     folder = make_run(tmp_path, run=3, checkpoint=checkpoint)
-    info = TrialInfo.of(read_run(str(folder.path), str(tmp_path)))
+    info = read_run(str(folder.path), str(tmp_path))
     assert (info.trial._trial_run_id, info.trial._steps_completed) == (3, 40)
     assert info.latest_checkpoint == checkpoint.uuid
 

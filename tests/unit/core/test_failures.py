@@ -16,10 +16,10 @@ from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
 from det_jupyter.core import failures
 from det_jupyter.core.failures import explain, failure_of, report_uncaught
+from det_jupyter.core.info import read_run
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.managed import StepCounter
 from det_jupyter.core.peer_errors import PeerFailed, PeerLost
-from det_jupyter.core.run import read_run
 from det_jupyter.core.together import run_on_chief
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import ConfigError, InvalidHP, PeerRefused, WaitTimeout

@@ -17,13 +17,12 @@ from det_jupyter import core
 from det_jupyter.config import parse_config
 from det_jupyter.contract.host.paths import HOME_VARIABLE
 from det_jupyter.contract.host.rundir import RunDir
-from det_jupyter.contract.messages import Change, ChangeOrder, GangPlan
+from det_jupyter.contract.messages import Change, ChangeOrder
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.journal import FirstStep, MetricsReported, RankFailure, RunEnded
 from det_jupyter.core import managed
-from det_jupyter.core.info import container_rank
+from det_jupyter.core.info import TrialInfo, read_run
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.run import Run, read_run
 from det_jupyter.errors import ConfigError, LaunchError
 from tests.unit.core.run_folder import CONFIG, make_run, records_of, variables
 
@@ -112,7 +111,7 @@ def test_a_loop_is_timed_once_and_not_if_the_configuration_says_so(
     config = parse_config(CONFIG | profiling, default_seed=11).to_document()
     run = runs.begin(config=config)
     for _ in range(2):
-        found = Run.from_environment()
+        found = TrialInfo.from_environment()
         assert found is not None
         managed.time_loop(found, 0, 1, Journal.of_run(run, 0))
     assert len(watched) == num
@@ -160,7 +159,8 @@ def test_a_rank_is_beside_the_slot_of_its_number(
     runs: Runs, rank: int | None, expected: int
 ) -> None:
     folder = runs.begin(num_slots=3, agent_ids=["left", "left", "right"])
-    assert container_rank(_plan(folder), rank) == expected
+    info = read_run(str(folder.path), str(runs.home))
+    assert (info if rank is None else info.at(rank, 0)).container_rank == expected
 
 
 @pytest.mark.parametrize(
@@ -313,16 +313,12 @@ def test_a_run_that_is_over_is_told(runs: Runs) -> None:
 
 def test_a_rank_gives_its_journal_and_device_to_its_script(runs: Runs) -> None:
     folder = make_run(runs.home)
-    run = read_run(str(folder.path), str(runs.home))
+    info = read_run(str(folder.path), str(runs.home)).at(0, 0)
     steps: list[int] = []
     journal = Journal(folder.journal(0))
-    core.set_process(
-        core.Process(
-            run=run, rank=0, device=run.device(0, 0), journal=journal, on_steps=steps.append
-        )
-    )
+    core.set_process(core.Process(info=info, journal=journal, on_steps=steps.append))
     try:
-        assert core.get_cluster_info() is not None
+        assert core.get_cluster_info() is info
         with core.init() as context:
             context.train.report_metrics("x", 5, {"a": 1.0})
     finally:
@@ -367,7 +363,3 @@ def test_the_uncaught_error_of_a_worker_is_journaled(runs: Runs) -> None:
     assert not failure.final  # another rank than the chief may have trained
     assert isinstance(end, RunEnded)
     assert (end.reason, end.message) == ("invalid_hp", "no")
-
-
-def _plan(folder: RunDir) -> GangPlan:
-    return GangPlan.model_validate_json(folder.plan.read_bytes())

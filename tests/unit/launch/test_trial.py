@@ -44,10 +44,10 @@ class World:
         self.devices: list[tuple[int, int]] = []
         self._reason = reason
 
-    def device_of(self, rank: int, local_rank: int) -> torch.device:
-        """Return the device of a rank."""
+    def at(self, rank: int, local_rank: int) -> Any:
+        """Return the information for a rank, which has its device."""
         self.devices.append((rank, local_rank))
-        return self.device
+        return SimpleNamespace(device=self.device)
 
     @contextmanager
     def open(self, *, distributed: Any) -> Iterator[Any]:
@@ -77,10 +77,9 @@ def enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Worl
 
     def make(reason: str = "completed", num_ranks: int = 1) -> World:
         world = World(reason)
-        run = SimpleNamespace(device=world.device_of)
         for name, value in (("WORLD_SIZE", num_ranks), ("RANK", 1), ("LOCAL_RANK", 0)):
             monkeypatch.setenv(name, str(value))
-        monkeypatch.setattr(managed, "find_run", lambda: run)
+        monkeypatch.setattr(managed, "find_info", lambda: world)
         monkeypatch.setattr(core, "init", world.open)
         monkeypatch.setattr(pytorch, "TrialRun", world.work)
         monkeypatch.setattr(dist, "init_process_group", world.backends.append)
@@ -150,6 +149,6 @@ def test_a_command_line_without_one_class_is_refused(
 def test_outside_of_experiments_no_class_is_trained(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(managed, "find_run", lambda: None)
+    monkeypatch.setattr(managed, "find_info", lambda: None)
     assert trial.train(["m:C"]) == 2
     assert "in experiments only" in capsys.readouterr().err

@@ -13,12 +13,10 @@ from det_jupyter.config import parse_config
 from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import CheckpointSaved, Record
 from det_jupyter.core import DistributedContext, managed_context
+from det_jupyter.core.info import read_run
 from det_jupyter.core.journal import Journal
-from det_jupyter.core.run import read_run
 from det_jupyter.pytorch.training.trial_run import TrialRun
 from tests.unit.core.run_folder import make_run, records_of
-
-CPU = torch.device("cpu")
 
 
 class Line(pytorch.PyTorchTrial):
@@ -87,9 +85,9 @@ class Planned:
         self.folder = make_run(
             home, num_slots=self._ranks.size, hparams=given, config=config, **plan
         )
-        run = read_run(str(self.folder.path), str(home))
+        info = read_run(str(self.folder.path), str(home)).at(self._ranks.rank, 0)
         self.journal = Journal.of_run(self.folder, self._ranks.rank)
-        context = managed_context(run, self._ranks, CPU, self.journal, lambda steps: None)
+        context = managed_context(info, self._ranks, self.journal, lambda steps: None)
         self.run = TrialRun(
             trial, context, lambda: self.first_steps.append(self.run.steps_completed)
         )
