@@ -184,6 +184,7 @@ REQUESTS: list[events.Request] = [
     changes.Delete(experiment_id=A),
     events.ContinueRequested(experiment_id=A, config={}),
     changes.DropCheckpoints(uuids=["none"]),
+    changes.MoveCheckpoints(uuids=["none"], location="/elsewhere"),
     changes.SetRetention(
         experiment_id=A, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
     ),
