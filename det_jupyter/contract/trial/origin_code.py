@@ -28,6 +28,8 @@ from det_jupyter.contract.values.entrypoints import (
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import CheckpointError
 
+_contexts: list[str] = []  # the folder of the context that is on sys.path
+
 
 def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -> Any:
     """Return the class of an origin. This runs captured code.
@@ -137,8 +139,24 @@ def _unpack(capsule: Capsule, blobs: BlobStore) -> None:
     folder = _process_folder(capsule.context.blob) / "work"
     unpack_context(capsule.context, blobs, folder)
     if str(folder) not in sys.path:
+        _forget_contexts()
+        _contexts.append(str(folder))
         sys.path.append(str(folder))
         importlib.invalidate_caches()
+
+
+def _forget_contexts() -> None:
+    """Forget the modules of other contexts, which may have the same names: model_def, as a rule.
+
+    Classes that were imported from them stay valid.
+    """
+    while _contexts:
+        folder = _contexts.pop()
+        with suppress(ValueError):
+            sys.path.remove(folder)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(f"{folder}/"):
+                del sys.modules[name]
 
 
 def _import_from(folder: Path, name: str, where: str, remedy: str) -> Any:
