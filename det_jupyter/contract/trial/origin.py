@@ -137,8 +137,8 @@ class Origin:
     def _of_determined(cls, load_data: Mapping[str, Any], path: Path) -> Origin:
         if (kind := load_data["trial_type"]) != "PyTorchTrial":
             raise CheckpointError(
-                f"{path}: a {kind} of Determined saved it, which does not exist here; load the "
-                "files in this folder with the library that wrote them"
+                f"{path}: a {kind} of Determined saved it, and of Determined's only those of a "
+                "PyTorchTrial can be loaded; load its files with the library that wrote them"
             )
         return cls(
             trial_class=load_data["trial_cls_spec"],
