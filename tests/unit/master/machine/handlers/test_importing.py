@@ -13,6 +13,7 @@ from det_jupyter.contract.messages import (
     ImportedCheckpoint,
     ImportedTrial,
     ImportExperiment,
+    MoveCheckpoints,
     SearchView,
     SetRetention,
     State,
@@ -204,6 +205,8 @@ def test_files_of_another_tools_checkpoints_are_deleted_by_nothing() -> None:
     assert world.tell(none) == []
     with pytest.raises(Conflict, match="checkpoint old was imported: its files, /c/old, belong"):
         world.machine.handle(DropCheckpoints(uuids=["old"]), 200.0)
+    with pytest.raises(Conflict, match=r"old was imported.* belong to another tool; copy it"):
+        world.machine.handle(MoveCheckpoints(uuids=["old"], location="/elsewhere"), 200.0)
     (deletion,) = world.tell(Delete(experiment_id=1))
     assert isinstance(deletion, DeleteExperiment)
     assert deletion.paths == {}
