@@ -76,6 +76,10 @@ KNOWN = (
     ),
     Known("mpirun|mpi4py", "MPI", "apt-get install openmpi-bin; pip install mpi4py"),
     Known("CUDA device|who computes", "GPUs", "make test-gpu, where there is one"),
+    Known(
+        "no PostgreSQL", "dumps of a real PostgreSQL",
+        "as root: apt-get install postgresql; make test-long",
+    ),
     Known("no Slurm", "Slurm", "apt-get install slurm-wlm munge"),
     Known("another user|give files away", "other users", "run the tests as root"),
     Known(

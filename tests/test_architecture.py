@@ -73,6 +73,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "following": {""},
         "diagnosing": {""},
         "imports": {""},
+        "imports.determined": {"", "imports", "submitting"},
         "sharing": {"", "following", "imports"},
         "handles": {"", "diagnosing", "following", "imports", "sharing"},
         "submitting": {"", "handles"},

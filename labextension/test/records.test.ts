@@ -123,6 +123,7 @@ describe('checkpoints', () => {
     globs: [],
     is_placed: false,
     former: '',
+    is_foreign: false,
     ...changes
   });
 

@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import det_jupyter
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.imports.determined.master import DeterminedMaster
+from det_jupyter.client.imports.determined.storing import import_determined
 from det_jupyter.contract.messages import State
 from det_jupyter.errors import DetError, NotFound
+from tests.determined_checkpoints import CODE, write_checkpoint
+from tests.determined_master import stand_in
+from tests.determined_world import KEPT, ROWS, packed
 from tests.modules import modules_as_before
 from tests.processes import DetHome, det_home, wait_until
 from tests.scripts import pause, submit_file, wait_for_line
@@ -243,6 +251,38 @@ def test_a_script_runs_by_itself_too(folder: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "validation_loss" in done.stdout + done.stderr
+
+
+def test_an_imported_experiment_is_trained_further(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = CODE.replace("det_jupyter.pytorch", "determined.pytorch")
+    for row in ROWS["experiments"]:
+        monkeypatch.setitem(row, "model_definition", packed({"model_def.py": code}))
+    model = nn.Linear(3, 1)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    write_checkpoint(
+        tmp_path / "checkpoints" / KEPT, [model], [sgd], steps_completed=8, code=code,
+        hparams={"width": 3, "lr": 0.1, "global_batch_size": 4},
+    )  # fmt: skip
+    monkeypatch.delenv("DET_MASTER", raising=False)
+    with (
+        stand_in(str(tmp_path)) as master,
+        DeterminedMaster(master.url, lambda _address: ("ann", "secret")) as source,
+    ):
+        found = import_determined(client, source)
+    experiment = Experiment(client, found.experiments[0])
+    experiment.continue_({"searcher.max_length.batches": 12})
+    assert experiment.wait() is State.COMPLETED
+    assert experiment.trial.view.steps_completed == 12
+    lines = [line.text for line in experiment.trial.logs()]
+    assert lines[0] == "begins"
+    assert any("batch 8 with the state that Determined saved" in line for line in lines)
+    loaded = max(experiment.checkpoints(), key=lambda each: each.steps_completed).load()
+    assert not loaded.model.weight.equal(model.weight)
+    compared = str(det_jupyter.compare(*found.experiments))
+    assert "line" in compared
+    assert "lines" in compared
 
 
 def test_the_real_package_is_not_here() -> None:

@@ -208,6 +208,17 @@ def test_what_is_damaged_is_named(
         assert (folder / "code/deep/b.py").read_text() == "b = 2"
 
 
+def test_a_checkpoint_of_determined_has_folders_and_no_list_and_is_read(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    store(storage, "one")
+    bucket.replace("team/one/.det-files-0.json", None)
+    bucket.replace("team/one/code/", b"")
+    with storage.reading("one") as folder:
+        assert (folder / "code/deep/b.py").read_text() == "b = 2"
+        assert (folder / METADATA_FILE).exists()
+
+
 def test_an_answer_that_is_cut_off_is_no_file(
     bucket: BucketServer, storage: BucketStorage
 ) -> None:

@@ -52,7 +52,7 @@ from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.redacting import Redactor
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
-from det_jupyter.storage import find_checkpoint
+from det_jupyter.storage import METADATA_FILE, find_checkpoint
 
 Choice = Literal["best", "all", "none"]
 CHOICES: tuple[Choice, ...] = ("best", "all", "none")
@@ -283,7 +283,9 @@ def _trial(
         validations=validations(records, metric),
         runs=runs,
         checkpoints=[
-            ImportedCheckpoint.built_from(each, path=checkpoint_folder(each.uuid))
+            ImportedCheckpoint.built_from(
+                each, path=checkpoint_folder(each.uuid), is_foreign=False
+            )
             for each in sorted(checkpoints, key=_by_steps)
         ],
     )
@@ -300,7 +302,11 @@ def _add_checkpoint(writer: _Writer, checkpoint: CheckpointView) -> None:
         raise NotFound(f"checkpoint {uuid}: {checkpoint.path} is not there any more")
     with storage.reading(uuid) as folder:
         for name in names:
-            writer.add(f"{checkpoint_folder(uuid)}/{name}", _parts(folder / name))
+            parts = _parts(folder / name)
+            if name == METADATA_FILE and checkpoint.is_foreign:  # it becomes one of ours
+                metadata = json.loads(b"".join(parts)) | {"uuid": uuid}
+                parts = iter([json.dumps(metadata).encode()])
+            writer.add(f"{checkpoint_folder(uuid)}/{name}", parts)
 
 
 def _parts(path: Path) -> Iterator[bytes]:

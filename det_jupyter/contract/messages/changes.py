@@ -268,6 +268,7 @@ class ImportedCheckpoint(Wire):
     size_bytes: Count
     created_at: Timestamp
     searcher_metric: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    is_foreign: bool = False  # as in CheckpointView
 
 
 class ImportedTrial(Wire):

@@ -96,6 +96,7 @@ class ExperimentRows(Wire):
     rows: list[ExperimentRow]
     num_more: int = 0  # number of further rows beyond the limit
     num_archived: int = 0  # number of archived ones that the query left out
+    sources: dict[int, str] = {}  # of imported ones: where their runs come from
     disks: list[DiskStatus] = []  # disks that are full, or will be soon
 
 

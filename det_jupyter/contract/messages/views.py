@@ -111,6 +111,7 @@ class CheckpointView(Kept):
     searcher_metric: float | None = None  # metric of the validation at the same step
     state: Literal["COMPLETED", "PARTIALLY_DELETED", "DELETED"] = "COMPLETED"
     globs: list[str] = []  # patterns of files still to be deleted, if some files stay
+    is_foreign: bool = False  # another tool saved it: its files are not deleted from here
     is_placed: bool = (
         False  # a user's request has set `path`: it is not in its experiment's storage
     )

@@ -49,6 +49,7 @@ class Origin:
         experiment_id, trial_id: None outside of experiments.
         capsule: The captured class; None if it was not captured.
         blobs: The store of the capsule's blobs; None: they are not copied into the checkpoint.
+        modules: A folder with the class's modules, if Determined saved the checkpoint.
     """
 
     trial_class: str
@@ -60,6 +61,7 @@ class Origin:
     trial_id: int | None = None
     capsule: Capsule | None = None
     blobs: BlobStore | None = None
+    modules: Path | None = None
 
     @classmethod
     def of_plan(
@@ -111,6 +113,8 @@ class Origin:
         """
         try:
             load_data = json.loads(read_regular(path / LOAD_DATA_FILE))
+            if "trial_type" in load_data:
+                return cls._of_determined(load_data, path)
             capsule = load_data["capsule"]
             return cls(
                 **{name: load_data[name] for name in _PLAIN},
@@ -128,6 +132,20 @@ class Origin:
             raise CheckpointError(f"{path / LOAD_DATA_FILE}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error!r}") from None
+
+    @classmethod
+    def _of_determined(cls, load_data: Mapping[str, Any], path: Path) -> Origin:
+        if (kind := load_data["trial_type"]) != "PyTorchTrial":
+            raise CheckpointError(
+                f"{path}: a {kind} of Determined saved it, and of Determined's only those of a "
+                "PyTorchTrial can be loaded; load its files with the library that wrote them"
+            )
+        return cls(
+            trial_class=load_data["trial_cls_spec"],
+            hparams=load_data["hparams"],
+            config=load_data["experiment_config"],
+            modules=path / CODE_FOLDER,
+        )
 
 
 def changed_hparams(path: Path, hparams: Mapping[str, Any] | None) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, reduce
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from det_jupyter.contract.host.blobs import BlobStore
@@ -26,6 +27,8 @@ from det_jupyter.contract.values.entrypoints import (
 )
 from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import CheckpointError
+
+_contexts: list[str] = []  # the folder of the context that is on sys.path
 
 
 def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -> Any:
@@ -47,6 +50,8 @@ def find_class(origin: Origin, path: Path, data_dir: Path | None, remedy: str) -
             f"{path}: its class {qualname} is defined inside of a function, where it cannot be "
             f"found again; define it outside, and for this checkpoint {remedy}"
         )
+    if origin.modules is not None:
+        return _import_from(origin.modules, name, str(path), remedy)
     if capsule is None:
         return import_class(name, str(path), remedy)
     if not capsule.payload:
@@ -134,8 +139,46 @@ def _unpack(capsule: Capsule, blobs: BlobStore) -> None:
     folder = _process_folder(capsule.context.blob) / "work"
     unpack_context(capsule.context, blobs, folder)
     if str(folder) not in sys.path:
+        _forget_contexts()
+        _contexts.append(str(folder))
         sys.path.append(str(folder))
         importlib.invalidate_caches()
+
+
+def _forget_contexts() -> None:
+    """Forget the modules of other contexts, which may have the same names: model_def, as a rule.
+
+    Classes that were imported from them stay valid.
+    """
+    while _contexts:
+        folder = _contexts.pop()
+        with suppress(ValueError):
+            sys.path.remove(folder)
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(f"{folder}/"):
+                del sys.modules[name]
+
+
+def _import_from(folder: Path, name: str, where: str, remedy: str) -> Any:
+    """Import a class from a folder. Its modules are then forgotten.
+
+    Folders of other checkpoints have modules of the same names: model_def, as a rule.
+    """
+    own = {file.stem for file in folder.glob("*")}
+
+    def take_modules() -> dict[str, ModuleType]:
+        names = [each for each in sys.modules if each.partition(".")[0] in own]
+        return {each: sys.modules.pop(each) for each in names}
+
+    others = take_modules()
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        return import_class(name, where, remedy)
+    finally:
+        sys.path.remove(str(folder))
+        take_modules()
+        sys.modules.update(others)
 
 
 def import_class(name: str, where: str, remedy: str) -> Any:
@@ -149,6 +192,8 @@ def import_class(name: str, where: str, remedy: str) -> Any:
         found = importlib.import_module(module)
         return reduce(getattr, qualname.split("."), found)
     except (ImportError, AttributeError) as error:
+        if str(getattr(error, "name", None)).partition(".")[0] == "determined":
+            remedy = f"pip install det-jupyter-determined, or {remedy}"
         raise CheckpointError(
             f"{where}: its class {name} cannot be imported here ({error}); {remedy}"
         ) from None

@@ -86,8 +86,13 @@ _TRACKERS = (
     flag("--stop", help="stop sending it there"),
 )  # fmt: skip
 _IMPORTED = (
-    argument("source", metavar="SOURCE",
-             help="a folder with event files, or mlruns, mlflow.db or a tracking URI"),
+    one_of(
+        argument("source", nargs="?", metavar="SOURCE",
+                 help="a folder with event files, or mlruns, mlflow.db or a tracking URI"),
+        argument("--from-determined", metavar="URL|DUMP",
+                 help="all experiments and models of a master of Determined, or of a pg_dump"),
+        required=True,
+    ),
     argument("--metric", metavar="NAME", help="metric to compare by (default: a validation loss)"),
     flag("--larger-is-better", help="larger values of it are better"),
 )  # fmt: skip
@@ -205,7 +210,7 @@ MEMBERS: tuple[Verb | VerbGroup, ...] = (
          verbs.exporting.export, (ID, *_EXPORT)),
     Verb("sync", "send it to trackers, such as MLflow, and wait until that is done",
          verbs.tracking.sync, (ID, *_TRACKERS), starts_master=True),
-    Verb("import", "make experiments of runs of TensorBoard or MLflow, to compare with",
+    Verb("import", "make experiments of runs of TensorBoard, MLflow or Determined",
          verbs.importing.import_, _IMPORTED, starts_master=True),
     Verb("export-archive", "write it to one file that others import",
          verbs.sharing.export_archive, (ID, *_ARCHIVE)),

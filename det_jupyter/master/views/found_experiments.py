@@ -58,6 +58,7 @@ def find_experiments(
         rows=[_row(state, indexes, progress, each) for each in front],
         num_more=len(listed) - len(front),
         num_archived=len(found) - len(listed),
+        sources={each.id: each.source for each in front if each.source},
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -19,6 +20,11 @@ from det_jupyter.contract.values.text import count
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.configured import apply_configured, built_otherwise
+from det_jupyter.pytorch.checkpoints.of_determined import (
+    DETERMINED_FILE,
+    allowing_arrays,
+    convert_state,
+)
 from det_jupyter.pytorch.checkpoints.state_snapshot import restore_arrays
 from det_jupyter.pytorch.checkpoints.training_state import FORMAT, STATE_FILE, Parts
 from det_jupyter.pytorch.rng import derive_seed, seed_everything, set_states
@@ -45,20 +51,25 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
         CheckpointError: There is no state, or it is damaged or cannot be read.
     """
     defaults: dict[str, Any] = {"map_location": "cpu", "weights_only": True, "mmap": True}
+    is_determined = (path / DETERMINED_FILE).exists()
+    file = path / (DETERMINED_FILE if is_determined else STATE_FILE)
     try:
         if is_checked:
-            _check_sums(path / STATE_FILE)
-        state: dict[str, Any] = torch.load(path / STATE_FILE, **(defaults | options))
+            _check_sums(file)
+        with allowing_arrays() if is_determined else nullcontext():
+            state: dict[str, Any] = torch.load(file, **(defaults | options))
     except CheckpointError:
         raise
     except FileNotFoundError:
         raise CheckpointError(f"{path} holds no training state: no {STATE_FILE}") from None
     except Exception as error:  # torch's unpickler and zip reader raise errors of many types
-        raise CheckpointError(f"{path / STATE_FILE} cannot be read: {error}") from error
+        raise CheckpointError(f"{file} cannot be read: {error}") from error
+    if is_determined:
+        return convert_state(state, path)
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         given = state.get("format") if isinstance(state, dict) else type(state).__name__
         raise CheckpointError(
-            f"{path / STATE_FILE} is of format {given!r}, expected {FORMAT}: "
+            f"{file} is of format {given!r}, expected {FORMAT}: "
             "another version of det_jupyter wrote it, or something else"
         )
     revived: dict[str, Any] = restore_arrays(state, state["arrays"])
@@ -154,8 +165,8 @@ def apply_changed(parts: Parts, state: dict[str, Any], hparams: list[str]) -> No
         line = f"training goes on at batch {steps} with other hyperparameters: "
         line += f"{', '.join(hparams)}. "
         if then is None or now is None:  # older checkpoints have none
-            line += "Optimizers and schedulers stay as the checkpoint has them: it is of an older "
-            line += "version, which did not say how they were made"
+            line += "Optimizers and schedulers stay as the checkpoint has them: it does not say "
+            line += "how they were made"
         else:
             changed = apply_configured(context, then, now)
             line += "; ".join(changed) or "Optimizers and schedulers are made as before"
@@ -202,7 +213,12 @@ def restore_generators(context: PyTorchTrialContext, state: dict[str, Any], seed
         set_states(state["rng_states"][distributed.rank], context.device)
         return
     reseed_for(seed, distributed.rank, steps)
-    if distributed.is_chief:
+    if distributed.is_chief and not state["size"]:
+        sys.stderr.write(
+            f"training goes on at batch {steps} with the state that Determined saved; what ranks "
+            "draw at random (dropout, augmentation) is drawn anew\n"
+        )
+    elif distributed.is_chief:
         now, saved = (count(size, "rank") for size in (distributed.size, state["size"]))
         sys.stderr.write(
             f"training goes on at batch {steps} on {now}, saved on {saved}: the same records come "

@@ -20,7 +20,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -165,7 +165,7 @@ class Objects:
         there = self._list()
         if METADATA_FILE not in there:
             raise BucketProblem(f"checkpoint {self._uuid}: not in {self._location}", "absent")
-        listed = self.read_lists(there)
+        listed = self.read_lists(there) or _unlisted(there)
         chosen = [name for name in listed if names is None or name in names]
         damaged = {name: "it is not there" for name in chosen if name not in there}
         for name in chosen:
@@ -183,7 +183,8 @@ class Objects:
             path.write_bytes(b"")
         at_once(RANGES, lambda job: self._get_range(folder, *job), jobs)
         for name in whole:
-            if _checksum(folder / name) != listed[name]["crc32"]:
+            expected = listed[name].get("crc32")
+            if expected is not None and _checksum(folder / name) != expected:
                 damaged[name] = "its checksum is another"
         if damaged:
             named = [f"{name} ({why})" for name, why in sorted(damaged.items())]
@@ -286,6 +287,12 @@ class Objects:
 
     def _explaining(self, doing: Doing) -> AbstractContextManager[None]:
         return explaining(self._location, doing)
+
+
+def _unlisted(there: Mapping[str, int]) -> dict[str, Listed]:
+    """Return the files of a checkpoint of Determined: it has no lists, and objects for folders."""
+    folders = {str(parent) for name in there for parent in PurePosixPath(name).parents}
+    return {name: {"size": there[name]} for name in there.keys() - folders}
 
 
 def check(location: str) -> None:

@@ -71,6 +71,7 @@ export interface ICheckpointView {
   searcher_metric: number | null;
   state: 'COMPLETED' | 'PARTIALLY_DELETED' | 'DELETED';
   globs: string[];
+  is_foreign: boolean;
   is_placed: boolean;
   former: string;
 }

@@ -74,6 +74,11 @@ def _is_at(checkpoint: CheckpointView | None, location: str) -> bool:
 def _find_problem(turn: Turn, uuid: str, checkpoint: CheckpointView | None) -> str:
     if checkpoint is None:
         return f"there is no checkpoint {uuid}"
+    if checkpoint.is_foreign:
+        return (
+            f"checkpoint {uuid} was imported: its files, {checkpoint.path}, belong to another "
+            "tool; copy it instead"
+        )
     if checkpoint.globs or checkpoint.former:
         return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
     owner = turn.state.experiment(checkpoint.experiment_id)

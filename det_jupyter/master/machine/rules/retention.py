@@ -9,6 +9,7 @@ A checkpoint is kept if any of these applies:
                             not over started from it; independent of the policy
     registered              it is a version of a model (handlers/models.py); independent of the
                             policy
+    foreign                 another tool saved it; independent of the policy
 
 Checkpoints are compared by the validation at their step. One without a validation, or whose metric
 is not a finite number, is never among the best; of equally good ones the older comes first.
@@ -80,7 +81,7 @@ def find_unneeded(
     if len(kept) < len(own):
         users = {experiment.id, *indexes.dependents_of(experiment.id)} & state.experiments.keys()
         kept.update(*(_used_by(state.experiments[i], indexes) for i in users))
-        kept |= state.registered().keys()
+        kept |= state.registered().keys() | {one.uuid for one in own if one.is_foreign}
     return [one.uuid for one in own if one.uuid not in kept]
 
 
@@ -134,6 +135,8 @@ def _owner_exists(state: MachineState, checkpoint: CheckpointView) -> bool:
 def _find_deletion_problem(state: MachineState, uuid: str) -> str:
     """Return why a checkpoint, or files of it, cannot be deleted; "" if they can be deleted."""
     found = state.checkpoints.get(uuid)
+    if found is not None and found.is_foreign:
+        return f"checkpoint {uuid} was imported: its files, {found.path}, belong to another tool"
     if found is not None and found.globs and _owner_exists(state, found):
         return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
     is_partial = (
@@ -314,7 +317,7 @@ def experiment_deletion(state: MachineState, experiment: Experiment) -> DeleteEx
         experiment_id=experiment.id,
         trial_ids=tuple(experiment.trial_ids),
         location=experiment.location,
-        paths={one.uuid: one.path for one in own if one.state != "DELETED"},
+        paths={one.uuid: one.path for one in own if one.state != "DELETED" and not one.is_foreign},
         elsewhere={one.uuid: one.location for one in own if one.is_placed},
         cause=state.seq,
     )

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.trial.context_dir import pack_context, plan_context
 from det_jupyter.contract.trial.origin import LOAD_DATA_FILE, Origin, name_of_class
-from det_jupyter.contract.trial.origin_code import import_class
+from det_jupyter.contract.trial.origin_code import find_class, import_class
 from det_jupyter.errors import CheckpointError
 
 
@@ -70,3 +72,22 @@ def test_values_of_variables_are_not_in_a_checkpoint(tmp_path: Path) -> None:
     Origin(trial_class="T", config=config).write(tmp_path)
     stored = Origin.read(tmp_path).config
     assert stored == {"name": "n", "environment": {"environment_variables": ["TOKEN", "HOME"]}}
+
+
+def test_each_context_has_its_own_module_of_a_name(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+
+    def width(number: int) -> int:
+        folder = tmp_path / str(number)
+        folder.mkdir(exist_ok=True)
+        (folder / "model_of_contexts.py").write_text(f"class Net:\n    width = {number}\n")
+        capsule = Capsule(
+            entrypoint="model_of_contexts:Net",
+            sources=blobs.put(b"{}"),
+            context=pack_context(plan_context(folder), blobs),
+        )
+        origin = Origin(trial_class="model_of_contexts:Net", capsule=capsule, blobs=blobs)
+        found: int = find_class(origin, tmp_path, tmp_path, "give it").width
+        return found
+
+    assert [width(number) for number in (1, 2, 1)] == [1, 2, 1]

@@ -93,7 +93,9 @@ def test_what_was_imported_is_said(
         return [found]
 
     monkeypatch.setattr(importing, "import_runs", import_runs)
-    options = SimpleNamespace(source="/logs", metric="loss", larger_is_better=True)
+    options = SimpleNamespace(
+        source="/logs", metric="loss", larger_is_better=True, from_determined=None
+    )
     call: Any = SimpleNamespace(options=options, client=None, reader=SHELL)
     lines = importing.import_(call).splitlines()
     assert lines[0] == f"Experiment 7 {first}"

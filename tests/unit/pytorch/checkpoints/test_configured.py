@@ -263,7 +263,7 @@ def test_a_training_that_goes_on_says_with_what() -> None:
         "training goes on at batch 6 with other hyperparameters: lr 0.1 → 0.01, depth 1 → 2. "
         "Optimizers and schedulers stay as the checkpoint has them"
     )
-    assert line.endswith("did not say how they were made\n")
+    assert line.endswith("does not say how they were made\n")
     assert said_on_going_on([], None, None) == ""
     assert said_on_going_on(changed, None, None, is_chief=False) == ""
 

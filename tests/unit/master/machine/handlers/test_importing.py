@@ -9,13 +9,17 @@ import pytest
 from det_jupyter.contract.messages import (
     Capsule,
     Delete,
+    DropCheckpoints,
     ImportedCheckpoint,
     ImportedTrial,
     ImportExperiment,
+    MoveCheckpoints,
     SearchView,
+    SetRetention,
     State,
 )
 from det_jupyter.errors import ConfigError, Conflict
+from det_jupyter.master.machine.model.commands import DeleteExperiment
 from det_jupyter.master.machine.model.events import (
     ContinueRequested,
     ExperimentDeleted,
@@ -189,6 +193,23 @@ def test_nothing_is_added_to_an_imported_experiment_that_was_continued() -> None
     world.experiment().state = State.CANCELED
     with pytest.raises(Conflict, match="was continued here since, so nothing can be added"):
         world.machine.handle(whole(), 200.0)
+
+
+def test_files_of_another_tools_checkpoints_are_deleted_by_nothing() -> None:
+    world, trial = World(), whole().trials[0]
+    foreign = [one.model_copy(update={"is_foreign": True}) for one in trial.checkpoints]
+    world.tell(whole(trials=[trial.model_copy(update={"checkpoints": foreign})]))
+    none = SetRetention(
+        experiment_id=1, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
+    )
+    assert world.tell(none) == []
+    with pytest.raises(Conflict, match="checkpoint old was imported: its files, /c/old, belong"):
+        world.machine.handle(DropCheckpoints(uuids=["old"]), 200.0)
+    with pytest.raises(Conflict, match=r"old was imported.* belong to another tool; copy it"):
+        world.machine.handle(MoveCheckpoints(uuids=["old"], location="/elsewhere"), 200.0)
+    (deletion,) = world.tell(Delete(experiment_id=1))
+    assert isinstance(deletion, DeleteExperiment)
+    assert deletion.paths == {}
 
 
 def test_a_checkpoint_of_another_experiment_is_refused_and_nothing_changes() -> None:

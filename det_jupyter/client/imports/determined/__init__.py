@@ -1,0 +1,1 @@
+"""Imports experiments, checkpoints and models of Determined."""
