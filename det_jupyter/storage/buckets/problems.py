@@ -81,6 +81,11 @@ def _classify(error: Exception, service: str, doing: Doing) -> tuple[str, str]:
         return "refused", (
             f": its keys do not allow to {doing} objects{cited}; give them that right{right}"
         )
+    if code == "NotImplemented" or status == 501:
+        return "refused", (
+            f": its server lacks what is needed to {doing} objects{cited}; it has to take "
+            "conditional writes (`If-None-Match: *`), as Amazon's and MinIO's do"
+        )
     if status >= 500 or status == 429 or code in _LATER:
         return "away", f" answers {answer}"
     if name == "FileNotFoundError":

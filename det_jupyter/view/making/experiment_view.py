@@ -141,7 +141,8 @@ def _message(experiment: ExperimentView) -> str:
     diverged = (trial for trial in experiment.trials if trial.divergence and trial.alarms)
     alarms = {f"trial {trial.id}: {trial.divergence}" for trial in diverged}
     message = "" if experiment.message in alarms else experiment.message
-    return message[:1].upper() + message[1:]
+    is_word = message.partition(" ")[0].isalpha()  # no address, and no key of a configuration
+    return message[:1].upper() + message[1:] if is_word else message
 
 
 def _alarms_of(trial: TrialView) -> list[str]:
