@@ -270,6 +270,22 @@ def test_upload_goes_on_after_its_process_was_killed_and_leaves_no_parts(
         assert (folder / "weights").read_bytes() == (draft / "weights").read_bytes()
 
 
+def test_upload_in_parts_that_its_server_has_lost_is_made_anew(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    lost = error("NoSuchUpload", "404 Not Found")
+    bucket.fail = lambda method, path: lost if method == "POST" and "uploadId=" in path else None
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "weights").write_bytes(bytes(9 << 20))
+    with pytest.raises(BucketProblem, match="answers NoSuchUpload") as caught:
+        put(storage, draft, 0, 1, metadata__json='{"uuid": "one"}')
+    assert caught.value.kind == "away"  # so an agent repeats it until it succeeds
+    bucket.heal()
+    assert put(storage, draft, 0, 1) == [True, 2]
+    assert bucket.num_uploads() == 0
+
+
 def test_whichever_request_kills_its_process_the_checkpoint_is_there_once_and_whole(
     bucket: BucketServer, storage: BucketStorage, tmp_path: Path
 ) -> None:

@@ -32,7 +32,10 @@ _NO_KEYS = {
     "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired", "invalid_grant",
 }  # fmt: skip
 _OTHER_REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
-_LATER = {"InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown"}
+_LATER = {
+    "InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown",
+    "NoSuchUpload",  # an end of an upload in parts was sent again, while the first was carried out
+}  # fmt: skip
 
 
 def explain(error: Exception, where: str, doing: Doing) -> BucketProblem:
