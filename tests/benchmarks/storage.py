@@ -39,8 +39,8 @@ from tests.bucket_keys import KEYS as BUCKET_KEYS
 
 QUICK = "--mb 20 --copied-mb 16 --rounds 1"
 KEYS = {
-    "size_mb", "copied_mb", "held_directory_s", "held_bucket_s", "step_directory_ms", "step_bucket_ms",
-    "copies", "up_to_obstore", "down_to_obstore", "peak_mb",
+    "size_mb", "copied_mb", "held_directory_s", "held_bucket_s", "step_directory_ms",
+    "step_bucket_ms", "copies", "up_to_obstore", "down_to_obstore", "peak_mb",
 }  # keys of the JSON in the last line  # fmt: skip
 
 CLIENTS = ("ours", "obstore", "boto3", "s3fs")

@@ -270,6 +270,17 @@ def test_upload_goes_on_after_its_process_was_killed_and_leaves_no_parts(
         assert (folder / "weights").read_bytes() == (draft / "weights").read_bytes()
 
 
+def test_files_of_one_checkpoint_are_one_request_among_any_number_of_others(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    store(storage, "one")
+    for number in range(1500):  # more than an answer has
+        bucket.replace(f"team/{number}/{METADATA_FILE}", b"{}")
+    bucket.requests.clear()
+    assert len(storage.files("one")) == 4
+    assert len(bucket.requests) == 1
+
+
 def test_upload_in_parts_that_its_server_has_lost_is_made_anew(
     bucket: BucketServer, storage: BucketStorage, tmp_path: Path
 ) -> None:
@@ -282,7 +293,8 @@ def test_upload_in_parts_that_its_server_has_lost_is_made_anew(
         put(storage, draft, 0, 1, metadata__json='{"uuid": "one"}')
     assert caught.value.kind == "away"  # so an agent repeats it until it succeeds
     bucket.heal()
-    assert put(storage, draft, 0, 1) == [True, 2]
+    put(storage, draft, 0, 1)
+    assert storage.files("one")["weights"] == 9 << 20
     assert bucket.num_uploads() == 0
 
 
