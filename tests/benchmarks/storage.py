@@ -33,6 +33,7 @@ from typing import Any
 import torch
 
 from det_jupyter.storage.buckets.process import transfers
+from det_jupyter.storage.buckets.storage import BucketStorage
 from tests.benchmarks.quick import arguments
 from tests.benchmarks.saving_hold import make_saver, timed
 from tests.bucket_keys import KEYS as BUCKET_KEYS
@@ -98,8 +99,7 @@ def measure_held(folder: Path, size_mb: int, rounds: int, location: str) -> tupl
 
 
 def _upload(folder: Path, location: str) -> None:
-    transfers.ask("put", location, folder.name, folder=str(folder), share=0)
-    transfers.ask("commit", location, folder.name, folder=str(folder), share=0, num_shares=1)
+    BucketStorage(location).store(folder.name, folder)
 
 
 def copied(client: str, way: str, folder: Path, location: str, name: str) -> dict[str, float]:

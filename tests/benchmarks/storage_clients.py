@@ -46,7 +46,7 @@ class Copies:
         storage = BucketStorage(self.location)
         storage.files("nothing")  # starts the process
         if way == "up":
-            return lambda: storage.upload(self.name, self.folder)
+            return lambda: storage.store(self.name, self.folder)
         return lambda: storage.download(self.name, self.folder)
 
     def obstore(self, way: str) -> Callable[[], object]:
