@@ -334,9 +334,10 @@ def test_broken_connections_lose_and_double_no_checkpoint(
         assert (tmp_path / "weights").read_bytes() == large
         for uuid in uuids[:2]:
             again(partial(storage.delete, uuid))
+    # A mark or a part may be left, if the request that removes it broke: `gc` finds them.
+    there = [name for name in bucket.objects() if "/.det-upload-" not in name]
     names = ("weights", "metadata.json", ".det-files-0.json")
-    assert sorted(bucket.objects()) == sorted(f"{u}/{name}" for u in uuids[2:] for name in names)
-    assert bucket.num_uploads() == 0
+    assert sorted(there) == sorted(f"{u}/{name}" for u in uuids[2:] for name in names)
     assert network.num_broken > 10
 
 
