@@ -116,6 +116,7 @@ bench: setup
 	$(BIN)/python -m tests.benchmarks.sampler_cost
 	$(BIN)/python -m tests.benchmarks.search_throughput
 	$(BIN)/python -m tests.benchmarks.search_simulation --trials 100000
+	$(BIN)/python -m tests.benchmarks.storage
 
 clean:
 	rm -rf .venv .venv-* labextension/node_modules labextension/lib det_jupyter/labextension det_jupyter/front/notebook/static build dist

@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from det_jupyter.config.merging import merge
 from det_jupyter.contract.schema.fields import AbsolutePath, Count, Ignored, Section, Text
 from det_jupyter.contract.schema.key_paths import look_up, section
+from det_jupyter.contract.values.bucket_urls import AZURE_HOSTS
 from det_jupyter.contract.values.reserved_hosts import names_reserved
 
 VARIABLE = "DET_JUPYTER_CHECKPOINT_STORAGE"
@@ -81,16 +82,12 @@ def _endpoint(value: str) -> str:
 
 def _account_url(value: str) -> str:
     host = urlsplit(_endpoint(value)).netloc
-    if not value.startswith("https://") or not host.endswith(_AZURE):
+    if not value.startswith("https://") or not host.endswith(AZURE_HOSTS):
         raise _expected("the address of an account, such as https://ACCOUNT.blob.core.windows.net")
     return value
 
 
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-_AZURE = tuple(
-    f".blob.{cloud}"
-    for cloud in ("core.windows.net", "core.usgovcloudapi.net", "core.chinacloudapi.cn")
-)
 _AWS_KEYS = (
     "they are read from ~/.aws/credentials, or from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
     "where the master and its agents are started"

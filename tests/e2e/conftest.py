@@ -17,7 +17,7 @@ from tests.nodes import Node, running_nodes
 from tests.processes import DetHome, at_home, det_home, wait_until
 
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "4"}
-SLOTS_HERE = {"DET_JUPYTER_CPU_SLOTS": "2"}  # where other computers have agents
+SLOTS_HERE = {"DET_JUPYTER_CPU_SLOTS": "2", **KEYS}  # where other computers have agents
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,8 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.storage.buckets.process import transfers
 from det_jupyter.storage.buckets.storage import copies_dir
 from det_jupyter.storage.directory import remove_tree
-from tests.bucket_keys import KEYS
+from tests.broken_network import broken_network
+from tests.bucket_keys import SECRETS
 from tests.bucket_server import BUCKET, BucketServer, error, serving
 from tests.homes import processes_of
 from tests.processes import DetHome
@@ -53,7 +54,8 @@ def test_nothing_is_lost_while_a_bucket_is_away_and_its_agent_is_killed(
 ) -> None:
     experiment = submit(client, config(bucket))
     wait_until(lambda: num_stored(experiment) > 0, "a checkpoint is in the bucket")
-    bucket.fail = lambda method, path: error("InternalError", "500 Internal Server Error")
+    cited = {"AWSAccessKeyId": SECRETS[0], "SignatureProvided": " ".join(SECRETS)}
+    bucket.fail = lambda method, path: error("InternalError", "500 Sorry", **cited)
 
     def waits() -> bool:
         waiting = experiment.view.trials[0].waiting_for or ""
@@ -75,7 +77,7 @@ def test_nothing_is_lost_while_a_bucket_is_away_and_its_agent_is_killed(
     best = experiment.best_checkpoint()
     assert best.view.path.startswith(f"s3+{bucket.url}/{BUCKET}/team/")
     assert type(best.load()).__name__ == "SmallTrial"
-    assert_hidden(home, client, experiment)
+    assert_hidden(home, client, experiment, bucket)
     experiment.delete()
     wait_until(lambda: not bucket.objects(), "the checkpoints are deleted")
 
@@ -86,27 +88,49 @@ def steps_in(bucket: BucketServer) -> list[int]:
     return [json.loads(content)["steps_completed"] for content in found]
 
 
-def assert_hidden(home: DetHome, client: Client, experiment: Experiment) -> None:
-    """Fail if the secret key is in a file of ours, an argument, or an answer of the master."""
-    secret = KEYS["AWS_SECRET_ACCESS_KEY"]
-    files = [path for path in home.path.rglob("*") if path.is_file()]
-    assert [path for path in files if secret.encode() in path.read_bytes()] == []
-    assert [p for p in processes_of(home.path) if secret in " ".join(p.cmdline())] == []
-    paths = ("/experiments", "/cluster", f"/experiments/{experiment.id}/config")
-    assert [path for path in paths if secret in str(client.session.get(path))] == []
+def assert_hidden(
+    home: DetHome, client: Client, experiment: Experiment, bucket: BucketServer
+) -> None:
+    """Fail if keys or signatures are in files of ours, arguments, answers, pages or the bucket."""
+    number = experiment.id
+    document = client.document("experiment", experiment_id=number)
+    answers = (
+        "/experiments",
+        "/cluster",
+        f"/experiments/{number}",
+        f"/experiments/{number}/config",
+    )
+    texts = {
+        **{str(path): path.read_bytes() for path in home.path.rglob("*") if path.is_file()},
+        **{str(p.pid): " ".join(p.cmdline()).encode() for p in processes_of(home.path)},
+        **{path: json.dumps(client.session.get(path)).encode() for path in answers},
+        **bucket.objects(),
+        "page": json.dumps(document.fetch()).encode(),
+    }
+    document.close()
+    hidden = [*SECRETS, "X-Amz-Signature", "AWS4-HMAC-SHA256"]
+    assert [(name, h) for name, text in texts.items() for h in hidden if h.encode() in text] == []
 
 
-def test_pause_is_continued_on_a_computer_without_a_copy(
+def test_pause_is_continued_on_a_computer_without_a_copy_by_a_network_that_breaks(
     client: Client, home: DetHome, bucket: BucketServer
 ) -> None:
-    experiment = submit(client, config(bucket))
-    wait_for_steps(experiment, 8)
-    experiment.pause()
-    wait_until(lambda: experiment.state is State.PAUSED, "it is paused")
-    remove_tree(copies_dir(home.path / "data"))
-    experiment.activate()
-    assert experiment.wait() == State.COMPLETED
-    assert experiment.view.trials[0].steps_completed == 60
+    with broken_network(bucket.url, seed=5) as network:
+        network.breaks = False
+        experiment = submit(client, config(bucket, endpoint_url=network.url))
+        network.breaks, network.most_bytes = True, [120_000]
+        wait_for_steps(experiment, 8)
+        experiment.pause()
+        wait_until(lambda: experiment.state is State.PAUSED, "it is paused")
+        remove_tree(copies_dir(home.path / "data"))
+        experiment.activate()
+        assert experiment.wait() == State.COMPLETED
+        (trial,) = experiment.view.trials
+        assert (trial.steps_completed, trial.restarts) == (60, 0)
+        saved = [each.steps_completed for each in experiment.checkpoints()]
+        assert saved == sorted(set(saved))
+        assert set(saved) >= set(range(4, 61, 4))
+        assert network.num_broken > 0
 
 
 def test_bucket_that_is_not_there_is_refused_at_once(client: Client, bucket: BucketServer) -> None:

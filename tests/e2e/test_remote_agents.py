@@ -26,6 +26,8 @@ from det_jupyter.contract.messages import ClusterCheck, PreviewRequest, State
 from det_jupyter.contract.messages.verdicts import NetworkUse
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.stopping import end_everything
+from det_jupyter.storage.buckets.process import transfers
+from tests.bucket_server import BUCKET, serving
 from tests.nodes import Node
 from tests.processes import DetHome, processes_below, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
@@ -244,6 +246,29 @@ def test_checkpoint_of_ranks_on_two_computers_arrives_whole_and_is_read_back(
     }
     shares = [node.home / "data" / "checkpoints" for node in nodes.values()]
     wait_until(lambda: not [s for each in shares for s in each.glob(".share-*")], "removed")
+
+
+def test_computers_of_a_gang_store_into_one_bucket_and_read_it_back(
+    client: Client, nodes: dict[str, Node]
+) -> None:
+    with serving() as bucket:
+        storage = {"type": "s3", "bucket": BUCKET, "endpoint_url": bucket.url}
+        resources = {"slots_per_trial": 4}
+        config = small_config(entrypoint="save", resources=resources, checkpoint_storage=storage)
+        absent = "checkpoint another: not in s3+http"
+        source = SHARDED.replace("no checkpoint another of experiment", absent)
+        experiment = submit(client, config, source)
+        experiment.wait()
+        (checkpoint,) = experiment.checkpoints()
+        assert {name for name in checkpoint.files if name.startswith("rank-")} == {
+            f"rank-{rank}" for rank in range(4)
+        }
+        assert sum(name.endswith("/metadata.json") for name in bucket.objects()) == 1
+        shares = [node.home / "data" / "copies" for node in nodes.values()]
+        wait_until(lambda: not [s for each in shares for s in each.glob(".share-*")], "removed")
+        experiment.delete()
+        wait_until(lambda: not bucket.objects(), "the checkpoint is deleted")
+        transfers.close()
 
 
 def test_gang_on_two_computers_has_consoles_and_a_verdict_on_its_network(

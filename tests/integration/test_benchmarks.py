@@ -24,13 +24,13 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 LONG = {
     "any_loop_cost", "collectives", "config_speed", "consoles", "crash_told", "long_life",
     "many_trials", "metrics_intake", "sampler_cost", "saving_hold", "script_latency",
-    "search_simulation", "search_throughput", "start_latency", "timings_turns", "view",
+    "search_simulation", "search_throughput", "start_latency", "storage", "timings_turns", "view",
 }  # fmt: skip
 IN_CHROMIUM = {"view"}
 # What is no benchmark: another one runs it as a program.
 PROGRAMS = {
     "bare_fork_server", "first_step_script", "loop_contender", "loop_traced", "lab_tabs",
-    "lab_world", "machines_ray", "ddp_models", "loop_ours", "loop_rivals",
+    "lab_world", "machines_ray", "ddp_models", "loop_ours", "loop_rivals", "storage_clients",
 }  # fmt: skip
 # Benchmarks that are not run here, and why.
 NOT_HERE = {

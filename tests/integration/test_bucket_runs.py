@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +18,16 @@ from det_jupyter.agent.link import uploads as uploads_module
 from det_jupyter.agent.link.fetching import RunFiles
 from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import CheckpointRef, GangExited
+from det_jupyter.contract.messages import CheckpointRef, CheckpointView, GangExited
 from det_jupyter.contract.run.journal import CheckpointSaved, CheckpointShare, parse_line, to_line
-from det_jupyter.errors import LaunchError
+from det_jupyter.errors import BucketProblem, LaunchError
 from det_jupyter.master.background import deleting
 from det_jupyter.master.background.deleting import Removed, remove_files
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints
+from det_jupyter.master.service.address_checks import find_bucket_problems
 from det_jupyter.storage.buckets.storage import BucketStorage, copies_dir
 from det_jupyter.storage.directory import remove_tree
+from tests.broken_network import broken_network
 from tests.bucket_server import Answer, BucketServer, error
 from tests.integration.agent_support import make_plan
 from tests.integration.bucket_support import bucket, server
@@ -308,3 +313,71 @@ def test_deletion_is_repeated_when_the_bucket_is_back(
 
     asyncio.run(run())
     assert [event.uuids for event in taken] == [["u1"]]
+
+
+def test_broken_connections_lose_and_double_no_checkpoint(
+    bucket: BucketServer, copies: Path, tmp_path: Path
+) -> None:
+    uuids = [f"u{number}" for number in range(1, 5)]
+    with broken_network(bucket.url, seed=3) as network:
+        location = bucket.location.replace(bucket.url, network.url)
+        uploads = of_run(bucket)
+        uploads.run.plan = make_plan("1.1.1", [], bucket=location)
+        lines = [save(uploads, copies, uuid) for uuid in uuids]
+        large = os.urandom(9 << 20)  # two parts
+        (copies / "u2" / "weights").write_bytes(large)
+        records = upload(uploads, *lines)
+        assert [record.uuid for record in records if isinstance(record, CheckpointSaved)] == uuids
+
+        storage = BucketStorage(location)
+        again(lambda: storage.download("u2", tmp_path))
+        assert (tmp_path / "weights").read_bytes() == large
+        for uuid in uuids[:2]:
+            again(partial(storage.delete, uuid))
+    # A mark or a part may be left, if the request that removes it broke: `gc` finds them.
+    there = [name for name in bucket.objects() if "/.det-upload-" not in name]
+    names = ("weights", "metadata.json", ".det-files-0.json")
+    assert sorted(there) == sorted(f"{u}/{name}" for u in uuids[2:] for name in names)
+    assert network.num_broken > 10
+
+
+def again(do: Callable[[], object]) -> None:
+    """Do something as the master and agents do: again while the bucket is away."""
+    while True:
+        try:
+            do()
+            return
+        except BucketProblem as problem:
+            if problem.kind != "away":
+                raise
+
+
+def test_experiments_of_two_masters_in_one_prefix_keep_to_their_own(
+    bucket: BucketServer, copies: Path, tmp_path: Path
+) -> None:
+    for uuid in ("u1", "u2"):  # both are of an experiment 1
+        upload(of_run(bucket), save(of_run(bucket), copies, uuid))
+    assert remove_files(deletion(bucket, "u1"), tmp_path) == Removed(uuids=["u1"])
+    assert {name.partition("/")[0] for name in bucket.objects()} == {"u2"}
+
+
+def test_submission_waits_for_a_bucket_that_is_away_only_if_it_has_checkpoints(
+    bucket: BucketServer,
+) -> None:
+    known = CheckpointView(
+        uuid="u1", experiment_id=1, trial_id=1, path=f"{bucket.location}/u1", steps_completed=1,
+        size_bytes=1, created_at=1.0,
+    )  # fmt: skip
+
+    def problems(*checkpoints: CheckpointView) -> list[str]:
+        found = asyncio.run(find_bucket_problems(bucket.location, checkpoints))
+        return [problem.text for problem in found]
+
+    assert problems() == []
+    bucket.fail = lambda method, path: AWAY
+    assert problems(known.model_copy(update={"path": "/data/u1"})) == [
+        f"{bucket.location} answers 503"
+    ]
+    assert problems(known) == []
+    bucket.fail = lambda method, path: error("AccessDenied", "403 Forbidden")
+    assert len(problems(known)) == 1

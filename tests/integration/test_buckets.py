@@ -84,6 +84,9 @@ LOOK = (
          "them that right, in a policy s3:GetObject"),
         ("PUT", error("InternalError", "500 Sorry"), "away", "answers InternalError"),
         ("PUT", Answer("503 Service Unavailable"), "away", "answers 503"),
+        ("PUT", error("NotImplemented", "501 Not Implemented"), "refused",
+         "its server lacks what is needed to write objects (NotImplemented); it has to take "
+         "conditional writes (`If-None-Match: *`), as Amazon's and MinIO's do"),
     ],
 )  # fmt: skip
 def test_what_a_bucket_does_not_allow_is_said_before_anything_is_saved(
@@ -96,6 +99,29 @@ def test_what_a_bucket_does_not_allow_is_said_before_anything_is_saved(
     between = " " if kind == "away" else ": "
     assert (caught.value.kind, message) == (kind, f"{storage.location}{between}{text}")
     assert not any(secret in message for secret in ("AKIA", "AWS4", "wJalr"))
+
+
+def test_keys_that_may_not_delete_leave_one_small_object_however_often_they_are_checked(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    bucket.fail = lambda method, path: DENIED if method == "POST" else None
+    for _ in range(2):
+        with pytest.raises(BucketProblem, match="do not allow to delete"):
+            storage.check_writable()
+    assert list(bucket.objects()) == ["team/.det-check"]
+    bucket.heal()
+    storage.check_writable()
+    assert bucket.objects() == {}
+
+
+def test_checks_at_the_same_time_do_not_fail(bucket: BucketServer, storage: BucketStorage) -> None:
+    def remove_before_it_is_read(method: str, path: str) -> None:
+        if method == "GET" and path.endswith("/.det-check"):
+            bucket.replace("team/.det-check", None)
+
+    bucket.fail = remove_before_it_is_read
+    storage.check_writable()
+    assert bucket.objects() == {}
 
 
 def test_server_that_is_not_there_is_away(bucket: BucketServer) -> None:
@@ -166,6 +192,7 @@ def test_a_file_whose_name_no_object_can_have_is_named(
         "s3+http://b",
         "gs+https://minio/b",
         "s3://b?pa55",
+        "azure://pa55.example.org/b",
     ],
 )
 def test_a_location_that_is_none_is_not_asked_and_its_password_not_shown(location: str) -> None:
@@ -252,6 +279,34 @@ def test_upload_goes_on_after_its_process_was_killed_and_leaves_no_parts(
     assert bucket.num_uploads() == 0
     with storage.reading("one") as folder:
         assert (folder / "weights").read_bytes() == (draft / "weights").read_bytes()
+
+
+def test_files_of_one_checkpoint_are_one_request_among_any_number_of_others(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    store(storage, "one")
+    for number in range(1500):  # more than an answer has
+        bucket.replace(f"team/{number}/{METADATA_FILE}", b"{}")
+    bucket.requests.clear()
+    assert len(storage.files("one")) == 4
+    assert len(bucket.requests) == 1
+
+
+def test_upload_in_parts_that_its_server_has_lost_is_made_anew(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    lost = error("NoSuchUpload", "404 Not Found")
+    bucket.fail = lambda method, path: lost if method == "POST" and "uploadId=" in path else None
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    (draft / "weights").write_bytes(bytes(9 << 20))
+    with pytest.raises(BucketProblem, match="answers NoSuchUpload") as caught:
+        put(storage, draft, 0, 1, metadata__json='{"uuid": "one"}')
+    assert caught.value.kind == "away"  # so an agent repeats it until it succeeds
+    bucket.heal()
+    put(storage, draft, 0, 1)
+    assert storage.files("one")["weights"] == 9 << 20
+    assert bucket.num_uploads() == 0
 
 
 def test_whichever_request_kills_its_process_the_checkpoint_is_there_once_and_whole(

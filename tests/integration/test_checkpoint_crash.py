@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from det_jupyter.contract.host import paths
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
@@ -19,24 +20,32 @@ from det_jupyter.pytorch.checkpoints import saver as saving
 from det_jupyter.pytorch.checkpoints.restore import read_state
 from det_jupyter.pytorch.checkpoints.training_state import STATE_FILE, Parts
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
+from det_jupyter.storage import METADATA_FILE, CheckpointStorage
+from det_jupyter.storage.buckets.storage import BucketStorage, copies_dir
 from det_jupyter.storage.directory import DirectoryStorage
+from det_jupyter.storage.kinds import open_storage
+from tests.bucket_keys import KEYS
+from tests.bucket_server import BucketServer
+from tests.integration.bucket_support import bucket, server
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.stored import stored
 
-MOMENTS = ["half", "before the sync", "training", "callbacks", "before the rename"]
+__all__ = ["bucket", "server"]  # fixtures
+
+MOMENTS = ["half", "before the sync", "training", "callbacks", "before the commit"]
 
 
 class Chief:
     """Saves one checkpoint in peace, begins another, tells when it is at the moment, and waits.
 
     Args:
-        root: Where the checkpoints are.
+        location: Where the checkpoints are.
         moment: One of MOMENTS.
         told: A pipe, for the names of the checkpoints and for "there".
     """
 
-    def __init__(self, root: Path, moment: str, told: int) -> None:
-        self._root, self._moment, self._told = root, moment, told
+    def __init__(self, location: str, moment: str, told: int) -> None:
+        self._location, self._moment, self._told = location, moment, told
         self._is_armed = False
 
     def say(self, text: str) -> None:
@@ -48,7 +57,7 @@ class Chief:
             time.sleep(120)
 
     def save(self) -> None:
-        chief, module, rename = self, cast(Any, saving), Path.rename
+        chief, module, rename, ask = self, cast(Any, saving), Path.rename, BucketStorage._ask
         write = module.write_state
 
         class Callback(PyTorchCallback):
@@ -63,17 +72,24 @@ class Chief:
             self.reach("before the sync")
 
         def renamed(path: Path, target: Path) -> Path:
-            self.reach("before the rename")
+            self.reach("before the commit")
             return rename(path, target)
+
+        def asked(storage: BucketStorage, call: str, uuid: str, **given: Any) -> Any:
+            if call == "commit":
+                self.reach("before the commit")
+            return ask(storage, call, uuid, **given)
 
         module.write_state = half_written
         Path.rename = renamed  # type: ignore[assignment, method-assign]  # in a fork of its own
+        BucketStorage._ask = asked  # type: ignore[assignment, method-assign]
         distributed = DistributedContext()
         context = PyTorchTrialContext(distributed=distributed, device=torch.device("cpu"))
         model: Any = context.wrap_model(nn.Linear(4, 4))
         nn.init.constant_(model.weight, 1.0)
         parts = Parts(context=context, callbacks=Callbacks({"own": Callback()}))
-        storage = CheckpointContext(DirectoryStorage(self._root), RecordList(), distributed, {})
+        own = open_storage(self._location, Path())
+        storage = CheckpointContext(own, RecordList(), distributed, {})
         saver = saving.Saver(storage, parts, Origin(trial_class="m:T"))
         self.say(saver.begin(steps_completed=1))
         saver.finish()
@@ -86,12 +102,15 @@ class Chief:
         saver.finish()
 
 
-def kill_a_chief(_: DistributedContext, root: Path, moment: str) -> list[str]:
+def kill_a_chief(
+    _: DistributedContext, location: str, variables: dict[str, str], moment: str
+) -> list[str]:
     """Fork a chief, kill it at the moment, and return what it has told."""
+    os.environ.update(variables)
     reads, writes = os.pipe()
     if (pid := os.fork()) == 0:
         try:
-            Chief(root, moment, writes).save()
+            Chief(location, moment, writes).save()
         finally:
             os._exit(1)
     os.close(writes)
@@ -106,14 +125,35 @@ def kill_a_chief(_: DistributedContext, root: Path, moment: str) -> list[str]:
 def test_a_chief_killed_while_saving_leaves_the_older_checkpoint_whole(
     run: RankRunner, tmp_path: Path, moment: str
 ) -> None:
-    (lines,) = run(kill_a_chief, 1, tmp_path, moment)
-    assert "there" in lines
-    first, second = [line for line in lines if line != "there"]
     storage = DirectoryStorage(tmp_path)
+    first = crash(run, storage, {}, moment)
+    with stored(storage, "next") as path:
+        (path / STATE_FILE).write_bytes(b"")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([first, "next"])
+
+
+@pytest.mark.parametrize("moment", ["half", "training", "before the commit"])
+def test_a_chief_killed_while_saving_to_a_bucket_leaves_the_older_checkpoint_whole(
+    run: RankRunner, bucket: BucketServer, moment: str
+) -> None:
+    storage = BucketStorage(bucket.location)
+    variables = {name: os.environ[name] for name in (*KEYS, "HOME", paths.HOME_VARIABLE)}
+    first = crash(run, storage, variables, moment)
+    storage.remove_leftovers()
+    assert list(copies_dir(paths.data_dir()).iterdir()) == []
+    done = [name for name in bucket.objects() if name.endswith(METADATA_FILE)]
+    assert done == [f"{first}/{METADATA_FILE}"]
+
+
+def crash(
+    run: RankRunner, storage: CheckpointStorage, variables: dict[str, str], moment: str
+) -> str:
+    """Kill a chief at the moment; return the older checkpoint, which is checked."""
+    (lines,) = run(kill_a_chief, 1, storage.location, variables, moment)
+    assert "there" in lines
+    first, second = (str(line) for line in lines if line != "there")
     with storage.reading(first) as folder:
         state = read_state(folder)
     assert torch.equal(state["models"][0]["weight"], torch.ones(4, 4))
     assert storage.files(second) == {}
-    with stored(storage, "next") as path:
-        (path / STATE_FILE).write_bytes(b"")
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([first, "next"])
+    return first

@@ -15,6 +15,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+# What the host of an account ends with.
+AZURE_HOSTS = tuple(
+    f".blob.{cloud}"
+    for cloud in ("core.windows.net", "core.usgovcloudapi.net", "core.chinacloudapi.cn")
+)
 _URL = re.compile(
     r"(?P<kind>s3(?:\+(?P<scheme>https?))?|gs|azure)://(?P<rest>[^?#]+)", re.ASCII | re.DOTALL
 )
@@ -68,5 +73,7 @@ def parse_bucket_url(location: str) -> BucketUrl:
         raise ValueError("expected the location of a bucket without a name and password")
     if not bucket:
         raise ValueError("expected the name of a bucket in its location")
+    if kind == "azure" and not host.endswith(AZURE_HOSTS):
+        raise ValueError("expected the account's azure://ACCOUNT.blob.core.windows.net/CONTAINER")
     endpoint = f"{scheme}://{host}" if scheme else ""
     return BucketUrl(kind=kind, endpoint=endpoint, bucket=bucket, prefix=prefix.strip("/"))  # type: ignore[arg-type]  # the pattern has these kinds only

@@ -281,3 +281,12 @@ def size(num_bytes: float) -> str:
         unit += 1
     decimals = 1 if unit and num_bytes < 9.95 else 0
     return f"{num_bytes:.{decimals}f} {_SIZES[unit]}"
+
+
+def capitalized(text: str) -> str:
+    """Return a text with a capital, unless it begins with an address or a key.
+
+    >>> capitalized("trial 3 failed"), capitalized("s3://models: no such bucket")
+    ('Trial 3 failed', 's3://models: no such bucket')
+    """
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text

@@ -16,11 +16,10 @@ import importlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from det_jupyter.config import ExperimentConfig
@@ -35,7 +34,7 @@ from det_jupyter.config.tracker_section import (
     open_address,
 )
 from det_jupyter.contract.host.tasks import in_thread
-from det_jupyter.contract.messages import Capsule, TrackerOrder
+from det_jupyter.contract.messages import Capsule, CheckpointView, TrackerOrder
 from det_jupyter.contract.values.addresses import (
     has_credentials,
     is_in_the_clear,
@@ -48,7 +47,7 @@ from det_jupyter.contract.values.reserved_hosts import why_reserved
 from det_jupyter.errors import BucketProblem, ConfigError, DetError, Problem
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.service.storing.addresses import Addresses
-from det_jupyter.storage import open_storage
+from det_jupyter.storage.buckets.storage import BucketStorage
 
 _RESOLVE_S = 5.0
 
@@ -65,15 +64,33 @@ async def check_services(
         ConfigError: Some cannot be reached; the error has all problems.
     """
     problems = await find_problems(addresses, config, capsule.environment)
-    location = config.checkpoint_storage.location
-    is_elsewhere = any(agent.is_remote for agent in state.agents.values())
-    if is_in_bucket(location) and not is_elsewhere:
-        try:
-            await asyncio.to_thread(open_storage(location, Path()).check_writable)
-        except BucketProblem as problem:
-            problems.append(Problem("checkpoint_storage", str(problem)))
+    if not any(agent.is_remote for agent in state.agents.values()):
+        location = config.checkpoint_storage.location
+        problems += await find_bucket_problems(location, state.checkpoints.values())
     if problems:
         raise ConfigError(problems)
+
+
+async def find_bucket_problems(
+    location: str | None, checkpoints: Iterable[CheckpointView]
+) -> list[Problem]:
+    """Return why checkpoints cannot be stored at a location, if it is in a bucket.
+
+    A bucket that is away but has checkpoints is no problem: the agent waits for it.
+
+    Args:
+        location: Where the checkpoints of an experiment go.
+        checkpoints: All that are known.
+    """
+    if location is None or not is_in_bucket(location):
+        return []
+    try:
+        await in_thread(BucketStorage(location).check_writable)
+    except BucketProblem as problem:
+        is_known = any(each.path.rpartition("/")[0] == location for each in checkpoints)
+        is_waited_for = problem.kind == "away" and is_known
+        return [] if is_waited_for else [Problem("checkpoint_storage", str(problem))]
+    return []
 
 
 async def find_problems(

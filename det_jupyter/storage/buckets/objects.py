@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, TypeVar
-from uuid import uuid4
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -42,7 +41,7 @@ Listed: TypeAlias = dict[str, Any]  # size and crc32 of a file
 
 LIST = ".det-files-"
 MARK = ".det-upload-"
-PROBE = ".det-check-"
+PROBE = ".det-check"  # the same for all: of keys that may not delete, one stays
 # Limits for all requests together: [m] the process needs 210 MB at most, for any files.
 _PART_BYTES, _PARTS_AT_ONCE, _FILES = 8 << 20, 4, ThreadPoolExecutor(3)
 _RANGE_BYTES, RANGES = 8 << 20, ThreadPoolExecutor(8)
@@ -298,20 +297,22 @@ def _unlisted(there: Mapping[str, int]) -> dict[str, Listed]:
 def check(location: str) -> None:
     """Check that objects can be written, read, listed and deleted. Leaves none.
 
+    Others may check at the same time, so the object may be there, or gone, at any step.
+
     Raises:
         BucketProblem: They cannot; the message says what is lacking.
     """
-    store, key = open_bucket(location), f"{PROBE}{uuid4().hex}"
-    with explaining(location, "write"):
-        obstore.put(store, key, b"det_jupyter", mode="create")
+    store = open_bucket(location)
+    with explaining(location, "write"), suppress(AlreadyExistsError):
+        obstore.put(store, PROBE, b"det_jupyter", mode="create")
     try:
-        with explaining(location, "read"):
-            obstore.get(store, key).bytes()
+        with explaining(location, "read"), suppress(FileNotFoundError):
+            obstore.get(store, PROBE).bytes()
         with explaining(location, "list"):
-            next(iter(obstore.list(store, prefix=f"{key}/")), None)
+            next(iter(obstore.list(store, prefix=f"{PROBE}/")), None)
     finally:
-        with explaining(location, "delete"):
-            obstore.delete(store, [key])
+        with explaining(location, "delete"), suppress(FileNotFoundError):
+            obstore.delete(store, [PROBE])
 
 
 @contextmanager

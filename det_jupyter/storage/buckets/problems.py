@@ -32,7 +32,10 @@ _NO_KEYS = {
     "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired", "invalid_grant",
 }  # fmt: skip
 _OTHER_REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
-_LATER = {"InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown"}
+_LATER = {
+    "InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown",
+    "NoSuchUpload",  # an end of an upload in parts was sent again, while the first was carried out
+}  # fmt: skip
 
 
 def explain(error: Exception, where: str, doing: Doing) -> BucketProblem:
@@ -80,6 +83,11 @@ def _classify(error: Exception, service: str, doing: Doing) -> tuple[str, str]:
         right = f", in a policy {_RIGHTS[doing]}" if service == "s3" else ""
         return "refused", (
             f": its keys do not allow to {doing} objects{cited}; give them that right{right}"
+        )
+    if code == "NotImplemented" or status == 501:
+        return "refused", (
+            f": its server lacks what is needed to {doing} objects{cited}; it has to take "
+            "conditional writes (`If-None-Match: *`), as Amazon's and MinIO's do"
         )
     if status >= 500 or status == 429 or code in _LATER:
         return "away", f" answers {answer}"

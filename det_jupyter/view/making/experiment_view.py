@@ -17,7 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.status import PAUSES, VERBS, Action, Verb
 from det_jupyter.contract.trial.plain_trainers import describe_plain
-from det_jupyter.contract.values.text import TRAINING_CONTINUES
+from det_jupyter.contract.values.text import TRAINING_CONTINUES, capitalized
 from det_jupyter.view.making.charts import build_charts, no_metrics
 from det_jupyter.view.making.experiment_facts import (
     experiment_word,
@@ -140,8 +140,7 @@ def _message(experiment: ExperimentView) -> str:
     """Return why the experiment has ended, as a sentence; "" if an alarm has the same text."""
     diverged = (trial for trial in experiment.trials if trial.divergence and trial.alarms)
     alarms = {f"trial {trial.id}: {trial.divergence}" for trial in diverged}
-    message = "" if experiment.message in alarms else experiment.message
-    return message[:1].upper() + message[1:]
+    return "" if experiment.message in alarms else capitalized(experiment.message)
 
 
 def _alarms_of(trial: TrialView) -> list[str]:

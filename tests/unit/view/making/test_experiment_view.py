@@ -35,6 +35,20 @@ from tests.unit.view.view_samples import (
 NOW = CREATED_AT + 42
 
 
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("trial 3 failed", "Trial 3 failed"),
+        ("s3+http://minio/b: no such bucket", "s3+http://minio/b: no such bucket"),
+        ("checkpoint_storage: it is full", "checkpoint_storage: it is full"),
+        ("", ""),
+    ],
+)
+def test_message_begins_with_a_capital_if_it_begins_with_a_word(message: str, shown: str) -> None:
+    view = experiment(trial(), message=message)
+    assert built(view)["message"] == shown
+
+
 def built(view: ExperimentView, *checkpoints: CheckpointView, now: float = NOW) -> ViewState:
     return build_view_state(view, [], checkpoints, now)
 
