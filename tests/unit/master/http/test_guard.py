@@ -139,7 +139,7 @@ def test_a_body_that_does_not_go_on_is_given_up(
     with pytest.raises(HTTPException) as refusal:
         asyncio.run(guard.BoundedBody(silent)())
     assert refusal.value.status_code == 408
-    assert "did not go on for 0.001 s" in refusal.value.detail
+    assert "has not come for 0.001 s" in refusal.value.detail
 
 
 def test_a_scope_that_is_no_request_is_not_passed_on() -> None:
