@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar
 
 from det_jupyter.client.client import Client
 from det_jupyter.contract.messages import (
+    ExperimentView,
     ImportedLine,
     ImportedLines,
     ImportedMetrics,
@@ -64,7 +65,16 @@ def import_whole(
         Conflict: The experiment that has these trials cannot take them, or a checkpoint is one of
             another experiment; nothing was stored.
     """
-    view = client.change(request)
+    return store_data(client, client.change(request), request, data_of)
+
+
+def store_data(
+    client: Client,
+    view: ExperimentView,
+    request: ImportExperiment,
+    data_of: Callable[[int], TrialData],
+) -> StoredImport:
+    """Store the data of the trials; `view` is the answer to the request (see `import_whole`)."""
     num_values = num_lines = 0
     for index, trial in enumerate(view.trials[: len(request.trials)]):
         data = data_of(index)

@@ -96,7 +96,12 @@ class ArchiveFile:
                 )
             if problem := find_value_problem(document.get("experiment")):
                 raise Damaged(f"{MANIFEST} is damaged: it has {problem}")
-            return Manifest.model_validate(document)
+            manifest = Manifest.model_validate(document)
+            sent = manifest.experiment.model_dump(mode="json")
+            json.dumps(
+                sent, allow_nan=False, ensure_ascii=False
+            ).encode()  # raises if it cannot be
+            return manifest
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))

@@ -7,6 +7,8 @@ loading a checkpoint.
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import os
 import sys
@@ -18,10 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.imports.whole_experiments import (
-    StoredImport,
-    import_whole,
-)
+from det_jupyter.client.imports.whole_experiments import StoredImport, store_data
 from det_jupyter.client.sharing.archive_file import ArchiveFile, Damaged
 from det_jupyter.client.sharing.archive_format import (
     blob_name,
@@ -37,8 +36,8 @@ from det_jupyter.contract.host.inheritance import own_umask
 from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.messages import ImportedTrial, ImportExperiment
 from det_jupyter.contract.trial.captured import blobs_of
-from det_jupyter.contract.values.text import size
-from det_jupyter.errors import ConfigError, Conflict, DetError
+from det_jupyter.contract.values.text import one_line, size
+from det_jupyter.errors import ConfigError, DetError, MasterUnreachable
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, open_storage
 from det_jupyter.storage.contract import path_of
 
@@ -71,13 +70,19 @@ def import_archive(client: Client, file: str | Path) -> ImportedArchive:
     """
     path = Path(file).expanduser()
     try:
-        with open_regular(path) as stream, ArchiveFile(stream) as archive:
+        stream = open_regular(path)
+    except OSError as error:
+        raise DetError(f"{path}: cannot be read: {error.strerror or error}") from None
+    try:
+        with stream, ArchiveFile(stream) as archive:
             return _import(client, archive, path)
     except OSError as error:
-        what = "read" if error.filename in (None, str(path)) else "imported"
-        raise DetError(f"{path}: cannot be {what}: {error.strerror or error}") from None
+        why = error.strerror or error
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            why = "another import has just stored one of its checkpoints; import it again"
+        raise DetError(f"{path}: cannot be imported: {why}") from None
     except (Damaged, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise DetError(f"{path}: {error}; nothing was imported") from None
+        raise DetError(f"{path}: {one_line(str(error))}; nothing was imported") from None
 
 
 def _import(client: Client, archive: ArchiveFile, path: Path) -> ImportedArchive:
@@ -90,20 +95,22 @@ def _import(client: Client, archive: ArchiveFile, path: Path) -> ImportedArchive
     archive.check_names(request, digests)
     archive.check_blobs(digests, request.capsule.sources)
     storage = open_storage(None, data_dir)
-    with ExitStack() as drafts:
-        made = _copy_checkpoints(archive, request, storage, drafts)
+    with ExitStack() as undo:
+        drafts = _copy_checkpoints(archive, request, storage, undo)
         blobs = BlobStore(data_dir / "blobs")
         for digest in sorted(digests):
             with blobs.receiving(digest) as take:
                 archive.read(blob_name(digest), take)
-        for draft in made.values():
+        for uuid, draft in drafts.items():
             draft.commit()
-    try:
-        stored = import_whole(client, _placed(request, storage), archive.data_of)
-    except (ConfigError, Conflict):  # before anything was stored
-        for uuid in made:
-            storage.delete(uuid)
-        raise
+            undo.callback(storage.delete, uuid)
+        try:
+            view = client.change(_placed(request, storage))
+        except (MasterUnreachable, KeyboardInterrupt):
+            undo.pop_all()  # it may have been stored
+            raise
+        undo.pop_all()
+    stored = store_data(client, view, request, archive.data_of)
     return ImportedArchive(
         stored=stored,
         num_trials=len(request.trials),
@@ -125,7 +132,10 @@ def _request(archive: ArchiveFile, path: Path) -> ImportExperiment:
     for name in given.capsule.modules:
         if not is_inside(name):
             raise Damaged(f"its module {name!r:.100} would lie outside of the code's folder")
-    notices = [*given.capsule.notices, f"Imported from {path.name}, {given.source} elsewhere"]
+    notices = [
+        *given.capsule.notices,
+        f"Imported from {path.name}, {one_line(given.source)} elsewhere",
+    ]
     changed = {"environment": None, "umask": own_umask(), "notices": notices}
     return given.model_copy(
         update={
@@ -151,21 +161,34 @@ def _check_room(archive: ArchiveFile, data_dir: Path) -> None:
 
 
 def _copy_checkpoints(
-    archive: ArchiveFile, request: ImportExperiment, storage: CheckpointStorage, drafts: ExitStack
+    archive: ArchiveFile, request: ImportExperiment, storage: CheckpointStorage, undo: ExitStack
 ) -> dict[str, StorageDraft]:
     """Copy the checkpoints that are not here yet into drafts, and return these by uuid."""
     made: dict[str, StorageDraft] = {}
     for uuid in (each.uuid for trial in request.trials for each in trial.checkpoints):
         if storage.files(uuid):
+            _check_same(archive, storage, uuid)
             continue
         made[uuid] = draft = storage.begin(uuid)
-        drafts.callback(draft.discard)
+        undo.callback(draft.discard)
         for name in archive.files[uuid]:
             inner = name.removeprefix(f"{checkpoint_folder(uuid)}/")
             with _created(draft.path / inner) as file:
                 archive.read(name, file.write)
         _check_metadata(draft.path / METADATA_FILE, uuid)
     return made
+
+
+def _check_same(archive: ArchiveFile, storage: CheckpointStorage, uuid: str) -> None:
+    """Check that the files of a checkpoint that is here are those of the archive, or some."""
+    listed = archive.manifest.members
+    with storage.reading(uuid) as folder:
+        for name in storage.files(uuid):
+            member = listed.get(f"{checkpoint_folder(uuid)}/{name}")
+            with open_regular(folder / name) as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if member is None or member.sha256 != digest:
+                raise Damaged(f"its checkpoint {uuid} is here with another content of {name!r}")
 
 
 @contextmanager
@@ -205,7 +228,7 @@ def _remarks(request: ImportExperiment) -> list[str]:
     capsule = request.capsule
     if not capsule.has_code:
         return ["Its code was not captured, so it cannot be continued."]
-    there = capsule.packages.get("Python", "")
+    there = one_line(capsule.packages.get("Python", ""))
     if there and not f"{there}.".startswith(f"{python_version()}."):
         return [
             f"Its code was captured with Python {there} and this is {python_version()}: "
