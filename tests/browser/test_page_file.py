@@ -77,6 +77,7 @@ def test_the_view_is_shown_and_nothing_in_it_is_run(page: Page, file: Path, sche
     page.goto(file.as_uri())
     expect(page.locator(".det-view")).to_contain_text(HOSTILE)
     assert page.title() == HOSTILE
+    expect(page.locator(".det-bell")).to_be_hidden()  # a file cannot notify
     for tab in ("Metrics", "Timings", "System", "Config", "Checkpoints", "Logs"):
         page.get_by_role("tab", name=tab).click()
         expect(page.get_by_role("tabpanel").locator("visible=true").first).not_to_be_empty()

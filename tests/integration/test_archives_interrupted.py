@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from det_jupyter.client import Client
-from det_jupyter.client.sharing import archive_import
+from det_jupyter.client.sharing import archive_export, archive_import
 from det_jupyter.client.sharing.archive_export import export_archive
 from det_jupyter.client.sharing.archive_import import import_archive
 from det_jupyter.contract.host.blobs import BlobStore
@@ -21,6 +22,7 @@ from det_jupyter.storage.directory import DirectoryDraft
 from tests.integration.test_archives import (
     capsule_of,
     master,
+    members_of,
     rewritten,
     train,
     trial_of,
@@ -175,3 +177,63 @@ def test_nothing_of_an_archive_is_loaded_to_import_and_show_it(
         assert client.code(number)
         assert client.checkpoints(number)
         assert not (tmp_path / "harm").exists()
+
+
+def test_an_export_that_fails_keeps_the_file_that_was_there(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with master(tmp_path) as (_, client):
+        import_archive(client, archive)
+        file = tmp_path / "files" / "a.zip"
+        file.parent.mkdir()
+        file.write_bytes(b"before")
+        for error in (FULL, KeyboardInterrupt()):
+            monkeypatch.setattr(archive_export, "_add_checkpoint", raising(error))
+            with pytest.raises((DetError, KeyboardInterrupt)):
+                export_archive(client, 1, file)
+            assert [path.read_bytes() for path in file.parent.iterdir()] == [b"before"]
+        with pytest.raises(DetError, match="/dev/null: it is no regular file"):
+            export_archive(client, 1, "/dev/null")
+        assert Path("/dev/null").is_char_device()
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_what_no_import_would_take_is_not_exported(archive: Path, tmp_path: Path) -> None:
+    with master(tmp_path) as (_, client):
+        import_archive(client, archive)
+        odd = tmp_path / "data" / "checkpoints" / "good" / "a\\b"
+        odd.write_bytes(b"")
+        with pytest.raises(Conflict, match=r"'checkpoints/good/a\\\\b' cannot be in an archive"):
+            export_archive(client, 1, tmp_path / "a.zip")
+
+
+def test_secrets_are_found_as_json_writes_them_and_in_the_configuration(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = json.dumps(
+        {"cell": {"label": "Cell In[1]", "source": 'key = "pä\\"ss-word"'}}
+    ).encode()
+
+    def change(members: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        code = capsule_of(manifest)
+        del members[f"blobs/{code['sources']}"]
+        code["sources"] = hashlib.sha256(cells).hexdigest()
+        members[f"blobs/{code['sources']}"] = cells
+        manifest["experiment"]["config"]["hyperparameters"]["api_key"] = "abcd1234"
+
+    made = tmp_path / "made.zip"
+    made.write_bytes(rewritten(archive, change))
+    with master(tmp_path) as (_, client):
+        import_archive(client, made)
+        done = export_archive(client, 1, tmp_path / "a.zip")
+        assert done.doubtful == ["the configuration"]
+        monkeypatch.setenv("DB_PASSWORD", 'pä\\"ss-word')
+        with pytest.raises(Conflict, match=r"would contain the value of .* variable DB_PASSWORD"):
+            export_archive(client, 1, tmp_path / "a.zip")
+        assert "manifest.json" in members_of(done.path)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,13 +24,14 @@ from det_jupyter.client.sharing.archive_format import (
     Member,
     blob_name,
     checkpoint_folder,
+    is_inside,
     logs_name,
     metrics_name,
     shareable,
 )
 from det_jupyter.client.sharing.known_secrets import known_secrets
+from det_jupyter.client.sharing.new_file import replacing
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.host.paths import private_opener
 from det_jupyter.contract.host.regular_files import open_regular
 from det_jupyter.contract.messages import (
     Capsule,
@@ -50,7 +49,7 @@ from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.run.journal import Progress, parse_line, to_line
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.values.direction import Direction
-from det_jupyter.contract.values.redacting import Redactor
+from det_jupyter.contract.values.redacting import Redactor, encodings
 from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
 from det_jupyter.storage import METADATA_FILE, find_checkpoint
 
@@ -65,7 +64,7 @@ class Exported:
     """An archive that was written.
 
     Args:
-        doubtful: Names of sources with what looks like a secret: cells and files.
+        doubtful: What has texts that look like a secret: the configuration, cells and files.
     """
 
     path: Path
@@ -87,7 +86,7 @@ def export_archive(
     chosen = _choose(client.checkpoints(view.id), checkpoints, view.direction)
     secrets = known_secrets(client, view)
     path = Path(file).expanduser()
-    with _replacing(path) as archive:
+    with replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         writer = _Writer(archive, f"experiment {view.id}", secrets)
         _write(client, view, chosen, writer, Redactor(secrets))
     return Exported(
@@ -95,10 +94,17 @@ def export_archive(
         size_bytes=path.stat().st_size,
         num_trials=len(view.trials),
         num_checkpoints=len(chosen),
-        doubtful=[
-            name for name, text in client.code(view.id).items() if Redactor().text(text) != text
-        ],
+        doubtful=[*_doubtful(client, view)],
     )
+
+
+def _doubtful(client: Client, view: ExperimentView) -> Iterator[str]:
+    redactor, config = Redactor(), shareable(view.config)
+    if redactor.document(config) != config:
+        yield "the configuration"
+    for name, text in client.code(view.id).items():
+        if redactor.text(text) != text:
+            yield name
 
 
 def _check_over(view: ExperimentView) -> None:
@@ -126,29 +132,6 @@ def _blobs(client: Client) -> BlobStore:
     return BlobStore(Path(client.session.info.data_dir) / "blobs")
 
 
-@contextmanager
-def _replacing(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Yield a new zip file that replaces `path` if the block ends without an error.
-
-    Raises:
-        DetError: It cannot be written; no file is left.
-    """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        if path.is_dir():
-            raise DetError(f"{path}: it is a folder; give the name of a file")
-        with (
-            open(scratch, "xb", opener=private_opener) as stream,
-            zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive,
-        ):
-            yield archive
-        os.replace(scratch, path)
-    except OSError as error:
-        raise DetError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
 class _Writer:
     """Writes members, and refuses those that contain a secret.
 
@@ -162,14 +145,23 @@ class _Writer:
         self.members: dict[str, Member] = {}
         self._archive = archive
         self._name = name
-        self._secrets = {value.encode("utf-8", "replace"): what for value, what in secrets.items()}
+        self._secrets = {
+            form.encode("utf-8", "replace"): what
+            for value, what in secrets.items()
+            for form in encodings(value)
+        }
 
     def add(self, name: str, parts: Iterable[bytes]) -> None:
         """Write a member.
 
         Raises:
-            Conflict: It contains a secret.
+            Conflict: It contains a secret, or no import would accept its name.
         """
+        if not is_inside(name):
+            raise Conflict(
+                f"{self._name}: {name!r} cannot be in an archive, whose names have no backslash "
+                "and no control character; rename the file, or export without checkpoints"
+            )
         digest, size, before = hashlib.sha256(), 0, b""
         longest = max(map(len, self._secrets))
         info = zipfile.ZipInfo(name)
@@ -177,7 +169,7 @@ class _Writer:
         with self._archive.open(info, "w", force_zip64=True) as stream:
             for part in parts:
                 self._check(name, before + part)
-                before = part[-longest:]
+                before = (before + part)[-longest:]
                 digest.update(part)
                 size += len(part)
                 stream.write(part)

@@ -9,11 +9,11 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 
-def open_regular(path: str | Path, opener: Callable[[str, int], int] = os.open) -> BinaryIO:
+def open_regular(path: str | Path, opener: Callable[[str, int], int] = os.open) -> BufferedReader:
     """Open a regular file, or a link to one, for reading.
 
     Args:

@@ -185,12 +185,16 @@ def _secret_option(before: Any) -> str:
     return before if is_option and _SECRET_NAME.search(before) else ""
 
 
-def _forms(secret: str) -> Iterator[str]:
+def encodings(secret: str) -> Iterator[str]:
     """Yield a secret in plain form, and as URLs, JSON, Python and base64 write it."""
     yield from (secret, secret.strip(), quote(secret, safe=""), quote(secret), quote_plus(secret))
     yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
     yield repr(secret)[1:-1]
     yield base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("=")
+
+
+def _forms(secret: str) -> Iterator[str]:
+    yield from encodings(secret)
     yield from (line for line in secret.split("\n") if len(line) >= 2 * _SHORTEST)
 
 

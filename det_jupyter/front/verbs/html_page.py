@@ -21,8 +21,8 @@ from det_jupyter.client import Client
 from det_jupyter.client.answers.answering import checkpoints_answer
 from det_jupyter.client.handle_text import ranked
 from det_jupyter.client.sharing.known_secrets import known_secrets
+from det_jupyter.client.sharing.new_file import replacing
 from det_jupyter.contract.documents.patches import changes
-from det_jupyter.contract.host.paths import private_opener
 from det_jupyter.contract.messages import (
     ConfigText,
     ExperimentView,
@@ -59,7 +59,7 @@ _PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data: blob:; \
-script-src 'nonce-{nonce}' blob:; style-src 'unsafe-inline'">
+script-src 'nonce-{nonce}' blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'">
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
@@ -67,6 +67,7 @@ body {{ max-width: 1200px; margin: 12px auto; padding: 0 12px; background: Canva
   color: CanvasText; font: 13px/1.45 system-ui, sans-serif; }}
 footer {{ margin: 8px 4px; opacity: 0.75; font-size: 12px; }}
 {style}
+.det-bell {{ display: none; }}  /* a file cannot notify */
 </style>
 </head>
 <body>
@@ -88,14 +89,8 @@ def write_page(client: Client, experiment_id: int, file: str | Path) -> Path:
         DetError: The front end is not built, or the file cannot be written.
     """
     path = Path(file).expanduser()
-    if path.is_dir():
-        raise DetError(f"{path}: it is a folder; give the name of a file")
-    text = make_page(client, experiment_id)
-    try:
-        with open(path, "w", encoding="utf-8", opener=private_opener) as stream:
-            stream.write(text)
-    except OSError as error:
-        raise DetError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with replacing(path) as stream:
+        stream.write(make_page(client, experiment_id).encode())
     return path
 
 
