@@ -130,20 +130,27 @@ def add_half_a_character(members: dict[str, bytes], manifest: dict[str, Any]) ->
     trial_of(manifest)["hparams"]["lr"] = "\ud800"
 
 
+def add_damaged_context(members: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    digest = hashlib.sha256(b"no tar").hexdigest()
+    members[f"blobs/{digest}"] = b"no tar"
+    context = {"blob": digest, "num_files": 1, "size_bytes": 6}
+    capsule_of(manifest)["context"] = context
+
+
 def add_escapes(members: dict[str, bytes], manifest: dict[str, Any]) -> None:
     manifest["experiment"]["\x1b[31mred\nline"] = 1
 
 
-@pytest.mark.parametrize("change", [add_nan, add_infinity, add_half_a_character, add_escapes])
+@pytest.mark.parametrize(
+    "change", [add_nan, add_infinity, add_half_a_character, add_damaged_context, add_escapes]
+)
 def test_what_cannot_be_sent_or_shown_is_refused_in_a_line(
     archive: Path, tmp_path: Path, change: Callable[..., None]
 ) -> None:
     bad = tmp_path / "bad.zip"
     bad.write_bytes(rewritten(archive, change))
     with master(tmp_path) as (_, client):
-        with pytest.raises(
-            DetError, match=r"manifest.json is damaged.*; nothing was imp"
-        ) as caught:
+        with pytest.raises(DetError, match=r" is damaged.*; nothing was imp") as caught:
             import_archive(client, bad)
         assert str(caught.value).isprintable()
         assert checkpoints_in(tmp_path) == []

@@ -17,6 +17,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.measures import RATE, STATISTICS, WHOLE
 from det_jupyter.contract.values.nested import flattened
+from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import Conflict, DetError
 
 _NS_PER_S = 1e9
@@ -166,7 +167,9 @@ class Code(dict[str, str]):
         return list(files)
 
     def __repr__(self) -> str:
-        return "\n\n".join(f"# ── {name}\n{text.strip(chr(10))}" for name, text in self.items())
+        # Printable: escape sequences in code of others could hide lines of it in a terminal.
+        parts = (f"# ── {name}\n{text.strip(chr(10))}" for name, text in self.items())
+        return printable("\n\n".join(parts))
 
 
 def file_of(name: str) -> PurePosixPath:

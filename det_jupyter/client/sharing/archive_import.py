@@ -34,10 +34,11 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.disk_space import room_of
 from det_jupyter.contract.host.inheritance import own_umask
 from det_jupyter.contract.host.regular_files import open_regular
-from det_jupyter.contract.messages import ImportedTrial, ImportExperiment
+from det_jupyter.contract.messages import Capsule, ImportedTrial, ImportExperiment
 from det_jupyter.contract.trial.captured import blobs_of
+from det_jupyter.contract.trial.context_dir import context_files
 from det_jupyter.contract.values.text import one_line, size
-from det_jupyter.errors import ConfigError, DetError, MasterUnreachable
+from det_jupyter.errors import ConfigError, DetError, MasterUnreachable, NotFound
 from det_jupyter.storage import METADATA_FILE, CheckpointStorage, StorageDraft, open_storage
 from det_jupyter.storage.contract import path_of
 
@@ -101,6 +102,7 @@ def _import(client: Client, archive: ArchiveFile, path: Path) -> ImportedArchive
         for digest in sorted(digests):
             with blobs.receiving(digest) as take:
                 archive.read(blob_name(digest), take)
+        _check_context(request.capsule, blobs)
         for uuid, draft in drafts.items():
             draft.commit()
             undo.callback(storage.delete, uuid)
@@ -177,6 +179,14 @@ def _copy_checkpoints(
                 archive.read(name, file.write)
         _check_metadata(draft.path / METADATA_FILE, uuid)
     return made
+
+
+def _check_context(capsule: Capsule, blobs: BlobStore) -> None:
+    try:
+        if capsule.context is not None:
+            context_files(capsule.context, blobs)
+    except NotFound as error:
+        raise Damaged(str(error)) from None
 
 
 def _check_same(archive: ArchiveFile, storage: CheckpointStorage, uuid: str) -> None:

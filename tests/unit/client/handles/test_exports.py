@@ -209,6 +209,7 @@ CODE = Code({"Cell In[5]": "class T: ...\n", "nets/wide.py": "WIDTH = 8\n"})
 def test_it_prints_as_text_and_is_a_dictionary() -> None:
     assert repr(CODE) == "# ── Cell In[5]\nclass T: ...\n\n# ── nets/wide.py\nWIDTH = 8"
     assert CODE["nets/wide.py"] == "WIDTH = 8\n"
+    assert repr(Code({"a.py": "evil()\x1b[2K\r\x1b[8mgood()"})) == "# ── a.py\nevil()\ufffdgood()"
 
 
 def test_cells_and_modules_are_files_of_a_folder(tmp_path: Path) -> None:
