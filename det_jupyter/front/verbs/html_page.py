@@ -22,6 +22,7 @@ from det_jupyter.client.answers.answering import checkpoints_answer
 from det_jupyter.client.handle_text import ranked
 from det_jupyter.client.sharing.known_secrets import known_secrets
 from det_jupyter.client.sharing.new_file import replacing
+from det_jupyter.config import to_yaml
 from det_jupyter.contract.documents.patches import changes
 from det_jupyter.contract.messages import (
     ConfigText,
@@ -30,7 +31,7 @@ from det_jupyter.contract.messages import (
     SeriesQuery,
 )
 from det_jupyter.contract.values.redacting import Redactor
-from det_jupyter.contract.values.variables import assigned_values
+from det_jupyter.contract.values.variables import without_values
 from det_jupyter.errors import DetError
 from det_jupyter.view import ViewState
 from det_jupyter.view.forms.card import render_html
@@ -148,10 +149,9 @@ def _data(client: Client, view: ExperimentView, redactor: Redactor) -> dict[str,
 
 def _config(client: Client, view: ExperimentView) -> dict[str, Any]:
     """Return the configuration without values of environment variables."""
-    found = ConfigText.built_from(client.effective_config(view.id))
-    for name, value in assigned_values(view.config).items():
-        found.yaml = found.yaml.replace(f"{name}={value}", name)
-    return found.model_dump()
+    found = client.effective_config(view.id)
+    text = to_yaml(without_values(found.config), found.origins)
+    return ConfigText.built_from(found, yaml=text).model_dump()
 
 
 def _lines(client: Client, view: ExperimentView, redactor: Redactor) -> list[dict[str, Any]]:
