@@ -35,10 +35,8 @@ def write_weights(loaded: Any, folder: Path, *, pretrained: bool = False) -> typ
             "safetensors is not installed; run `python -m pip install safetensors`"
         ) from None
     models = loaded.context.models if hasattr(loaded, "context") else [loaded]
-    if not models or not all(isinstance(model, nn.Module) for model in models):
-        raise CheckpointError(
-            f"{type(loaded).__name__} has no torch model, whose weights they are"
-        )
+    if not models or not all(isinstance(each, nn.Module) and each.state_dict() for each in models):
+        raise CheckpointError(f"{type(loaded).__name__} has no torch model with weights")
     try:
         return _write(models, folder, save_model, pretrained=pretrained)
     except OSError:

@@ -271,6 +271,9 @@ def test_a_push_that_fails_leaves_nothing(
     strange.register_buffer("last", values[1:])
     monkeypatch.setattr(Checkpoint, "load", lambda self: strange)
     assert "cannot be written as safetensors" in refused(tmp_path / "new", "--safetensors")
+    for loaded in ({"weights": 1}, torch.nn.Sequential()):
+        monkeypatch.setattr(Checkpoint, "load", lambda self, loaded=loaded: loaded)
+        assert "has no torch model with weights" in refused(tmp_path / "new", "--safetensors")
     assert not (tmp_path / "new").exists()
 
 
@@ -292,13 +295,33 @@ def test_nothing_is_sent_to_an_mlflow_that_is_not_named(
     clear = push("--to", "mlflow", "--tracking-uri", "http://ann:x@mlflow.example.org")
     assert "expected https://, or a tunnel" in clear
     assert "ann" not in clear
+    for host in ("169.254.169.254", "0xa9fea9fe", "metadata.google.internal"):
+        said = push("--to", "mlflow", "--tracking-uri", f"http://{host}/latest")
+        assert "one of clouds' metadata, to which nothing is sent unless MLFLOW_" in said
     monkeypatch.setattr(mlflow_push, "find_spec", lambda name: None)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org/")
     assert "pip install 'det-jupyter[mlflow]'" in push("--to", "mlflow")
-    assert push("--to", "hf", "--tracking-uri", "x") == (
-        "det model push: --tracking-uri is for --to mlflow"
-    )
-    assert push("--to", "folder", "-o", "x") == "det model push: --output-dir is for --to hf"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("hf", "--tracking-uri", "x"), "tracking_uri: it is for mlflow"),
+        (("folder", "-o", "x"), "folder: it is for hf; elsewhere `to` is the folder"),
+        (("hf", "--safetensors"), "safetensors: hf has the weights so already; leave it out"),
+        (("mlfow",), "to: got 'mlfow', expected mlflow, or for a folder ./mlfow"),
+        (("MLflow",), "to: got 'MLflow', expected mlflow, or for a folder ./MLflow"),
+        (("HF",), "to: got 'HF', expected hf, or for a folder ./HF"),
+        (("hugging-face",), "to: got 'hugging-face', expected hf, or for a folder ./hugging-face"),
+    ],
+)
+def test_arguments_for_another_layout_are_refused(
+    client: Client, det: Det, words: tuple[str, ...], said: str
+) -> None:
+    digits(client).register_version("good")
+    with pytest.raises(UsageError) as caught:
+        det("model", "push", "digits", "--to", *words)
+    assert str(caught.value) == f"det model push: {said}"
 
 
 def test_credentials_go_only_to_the_mlflow_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:

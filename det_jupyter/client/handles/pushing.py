@@ -24,6 +24,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,9 +34,10 @@ from det_jupyter.client.handles.exports import Code
 from det_jupyter.config import to_yaml
 from det_jupyter.contract.messages import ModelView, VersionView
 from det_jupyter.contract.values.variables import without_values
-from det_jupyter.errors import Conflict, DetError
+from det_jupyter.errors import ConfigError, Conflict, DetError, Problem
 
 Layout = Literal["plain", "safetensors", "hf"]
+_PLACES = {"hf": "hf", "huggingface": "hf", "mlflow": "mlflow"}  # names, and those meant by them
 _WEIGHTS = "det_jupyter.integrations.weights"
 _LOAD_CHECKPOINT = """\
 ```python
@@ -44,6 +46,31 @@ import det_jupyter
 trained = det_jupyter.load_checkpoint("checkpoint")
 ```"""
 _LOAD_WEIGHTS = "`safetensors.torch.load_file` reads the weights."
+
+
+def check_place(
+    to: str | Path, folder: object, tracking_uri: object, *, safetensors: bool
+) -> None:
+    """Check the arguments of `ModelVersion.push`.
+
+    Raises:
+        ConfigError: Some are not for this layout, or `to` is a layout's name misspelt.
+    """
+    problems = []
+    if to != "hf" and folder is not None:
+        problems.append(Problem("folder", "it is for hf; elsewhere `to` is the folder"))
+    if to != "mlflow" and tracking_uri is not None:
+        problems.append(Problem("tracking_uri", "it is for mlflow"))
+    if to == "hf" and safetensors:
+        problems.append(Problem("safetensors", "hf has the weights so already; leave it out"))
+    if isinstance(to, str) and to not in ("hf", "mlflow"):
+        near = get_close_matches(to.lower(), _PLACES, n=1, cutoff=0.85)
+        if near:
+            problems.append(
+                Problem("to", f"got {to!r}, expected {_PLACES[near[0]]}, or for a folder ./{to}")
+            )
+    if problems:
+        raise ConfigError(problems)
 
 
 def push_version(
