@@ -142,7 +142,7 @@ def _send(client: MlflowClient, runs: Runs, order: ModelOrder) -> str:
                 "computer; set MLFLOW_TRACKING_URI to its address if you trust it"
             )
         _fill(client, run_id, order)
-    except BaseException:
+    except BaseException:  # an interrupt too
         with suppress(Exception):  # the failure that led to this call is raised
             client.set_terminated(run_id, "FAILED")
         raise

@@ -214,7 +214,7 @@ def test_a_version_is_pushed_as_hugging_face_has_it(
     det("model", "push", "digits", "--to", "hf", "-o", "own")
     card = Path("own/README.md").read_text()
     assert card.startswith("---\ntags: [det_jupyter, vision]\n---\n")
-    assert '`Net.from_pretrained(".")` loads it; `det model push` into a folder writes' in card
+    assert '`Net.from_pretrained(".")` loads it; its class is in the code' in card
     monkeypatch.setattr(Checkpoint, "load", lambda self: torch.nn.Linear(2, 1))
     det("model", "push", "digits", "--to", "hf", "-o", "plain")
     assert sorted(path.name for path in Path("plain").iterdir()) == [

@@ -165,7 +165,7 @@ def _card(model: ModelView, version: VersionView, layout: Layout, pretrained: ty
             module = package
             loading = f"```python\nfrom {module} import {name}\n\n{call}\n```"
         else:  # a class of the experiment's own code
-            loading = f"`{call}` loads it; `det model push` into a folder writes its code."
+            loading = f"`{call}` loads it; its class is in the code of the experiment."
     front = ""
     if layout == "hf":  # what huggingface.co reads
         library = {"library_name": module} if module else {}

@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import MetricsReported
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.errors import CheckpointError, ConfigError
-from det_jupyter.pytorch import Batch, Epoch, check_trial_class, init, try_out
+from det_jupyter.pytorch import Batch, Epoch, PyTorchCallback, check_trial_class, init, try_out
 from det_jupyter.pytorch.deepspeed import (
     DeepSpeedTrial,
     Trainer,
@@ -171,15 +171,13 @@ def test_metrics_without_a_mean_are_named(fit: Fit, values: Any, said: str) -> N
 
 
 def test_a_mean_keeps_no_graph_of_a_micro_batch(fit: Fit) -> None:
-    class Watched(Trial):
-        def on_metrics(self, metrics: dict[str, Any]) -> None:
+    class Watching(PyTorchCallback):
+        def on_training_batch_end(self, metrics: Any, epoch_idx: int, batch_idx: int) -> None:
             assert not metrics["loss"].requires_grad
 
-        def build_callbacks(self) -> Any:
-            self.saves.on_training_batch_end = (  # type: ignore[method-assign]
-                lambda metrics, epoch, index: self.on_metrics(metrics)
-            )
-            return super().build_callbacks()
+    class Watched(Trial):
+        def build_callbacks(self) -> dict[str, PyTorchCallback]:
+            return {"watching": Watching()}
 
     fit(Watched, max_length=Batch(1))
 
@@ -252,9 +250,10 @@ def test_a_training_with_other_hyperparameters_says_what_stays(
 ) -> None:
     for lr, batches in ((0.1, 1), (0.2, 2)):
         with init_deepspeed(hparams={"lr": lr}, seed=3, checkpoint_storage=tmp_path) as context:
-            newest = checkpoints(tmp_path)[-1:]
-            given = {"latest_checkpoint": newest[0]} if newest else {}
-            Trainer(Trial(context), context).fit(max_length=Batch(batches), **given)
+            newest = next(iter(checkpoints(tmp_path)), None)
+            Trainer(Trial(context), context).fit(
+                max_length=Batch(batches), latest_checkpoint=newest
+            )
     said = capsys.readouterr().err
     assert "goes on at batch 1 with other hyperparameters: lr 0.1 → 0.2. Optimizers" in said
 
