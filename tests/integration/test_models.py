@@ -242,6 +242,10 @@ def test_a_push_that_fails_leaves_nothing(
     with pytest.raises(Conflict, match="in the checkpoint's own folder"):
         model.version().checkpoint.download(path / "within")
     assert sorted(path.iterdir()) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "files", dict.fromkeys(map(str, before), 0))
+        assert "has 0 bytes, and had 1 when it was saved" in refused(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     assert "cannot be written: [Errno 36] File name too long" in refused(tmp_path / ("x" * 300))
     (tmp_path / "file").write_text("")
     assert "cannot be written: [Errno 20] Not a directory" in refused(tmp_path / "file" / "in")

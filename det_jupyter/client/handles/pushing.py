@@ -34,7 +34,7 @@ from det_jupyter.client.handles.exports import Code
 from det_jupyter.config import to_yaml
 from det_jupyter.contract.messages import ModelView, VersionView
 from det_jupyter.contract.values.variables import without_values
-from det_jupyter.errors import ConfigError, Conflict, DetError, Problem
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, DetError, Problem
 
 Layout = Literal["plain", "safetensors", "hf"]
 _PLACES = {"hf": "hf", "huggingface": "hf", "mlflow": "mlflow"}  # names, and those meant by them
@@ -86,6 +86,7 @@ def push_version(
         written = None
         if layout == "plain":
             code = client.code(number)
+            _check_whole(checkpoint)
             checkpoint.download(folder / "checkpoint")
             Code(code).write(folder / "code")
         else:
@@ -100,6 +101,20 @@ def push_version(
         text = json.dumps(facts_of(model, version), indent=2, ensure_ascii=False)
         (folder / "model.json").write_text(f"{text}\n", encoding="utf-8")
     return folder
+
+
+def _check_whole(checkpoint: Checkpoint) -> None:
+    """Check that files have not lost bytes since they were saved: these are not loaded here.
+
+    Raises:
+        CheckpointError: They have.
+    """
+    found, saved = sum(checkpoint.files.values()), checkpoint.view.size_bytes
+    if found < saved:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.uuid}: {checkpoint.view.path} has {found:,} bytes, and had "
+            f"{saved:,} when it was saved: files are missing or cut off"
+        )
 
 
 @contextmanager
