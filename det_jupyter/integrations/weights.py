@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from det_jupyter.contract.values.text import error_line
 from det_jupyter.errors import CheckpointError, DetError
 
 
@@ -23,7 +25,7 @@ def write_weights(loaded: Any, folder: Path, *, pretrained: bool = False) -> typ
         The class whose `from_pretrained` reads the folder; None if it has weights alone.
 
     Raises:
-        CheckpointError: It has no torch model.
+        CheckpointError: It has no torch model, or one whose state safetensors does not hold.
         DetError: safetensors is not installed.
     """
     try:
@@ -33,17 +35,28 @@ def write_weights(loaded: Any, folder: Path, *, pretrained: bool = False) -> typ
             "safetensors is not installed; run `python -m pip install safetensors`"
         ) from None
     models = loaded.context.models if hasattr(loaded, "context") else [loaded]
-    if not models or not all(isinstance(model, nn.Module) for model in models):
+    if not models or not all(isinstance(each, nn.Module) and each.state_dict() for each in models):
+        raise CheckpointError(f"{type(loaded).__name__} has no torch model with weights")
+    try:
+        return _write(models, folder, save_model, pretrained=pretrained)
+    except OSError:
+        raise
+    except Exception as error:  # the model's own code may raise anything
         raise CheckpointError(
-            f"{type(loaded).__name__} has no torch model, whose weights they are"
-        )
+            f"the weights cannot be written as safetensors: {error_line(error)}"
+        ) from error
+
+
+def _write(
+    models: Sequence[Any], folder: Path, save_model: Callable[..., None], *, pretrained: bool
+) -> type | None:
     if pretrained and len(models) == 1 and hasattr(models[0], "save_pretrained"):
         models[0].save_pretrained(folder)
         processing = getattr(models[0], "processing_class", None)
         if processing is not None:
             processing.save_pretrained(folder)
         return type(models[0])
-    files = [folder / f"model{f'_{i}' if i else ''}.safetensors" for i in range(len(models))]
-    for model, file in zip(models, files, strict=True):
-        save_model(model, str(file))  # tied weights once
+    for index, model in enumerate(models):
+        name = f"model{f'_{index}' if index else ''}.safetensors"
+        save_model(model, str(folder / name))  # tied weights once
     return None

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import sys
 import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.config.tracker_section import MLFLOW_CREDENTIALS, OF_USER, Tracker, open_address
 from det_jupyter.connection import Session, find_master
 from det_jupyter.contract.messages import TrackerOrder
-from det_jupyter.contract.values.reserved_hosts import is_reserved
 from det_jupyter.errors import MasterUnreachable, NotFound
+from det_jupyter.trackers.resolving import refuse_reserved
 from det_jupyter.trackers.service import MasterFeed, Sender, TrackerRefused, Unreachable
 
 logger = logging.getLogger("det_jupyter.trackers")
@@ -63,19 +61,6 @@ def take_credentials(order: TrackerOrder) -> None:
     os.environ.update(order.credentials)
     if not order.gets_credentials:
         os.environ["HOME"] = os.devnull
-
-
-def refuse_reserved() -> None:
-    """Make connections to the metadata services of clouds fail, also after a redirect."""
-    resolve = socket.getaddrinfo
-
-    def checked(*given: Any, **options: Any) -> list[Any]:
-        found = resolve(*given, **options)
-        if any(is_reserved(str(entry[4][0])) for entry in found):
-            raise socket.gaierror(socket.EAI_FAIL, "the host is one of clouds' metadata")
-        return found
-
-    socket.getaddrinfo = checked
 
 
 def _keep_log() -> None:

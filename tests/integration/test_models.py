@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -188,6 +193,7 @@ def test_a_version_is_pushed_as_hugging_face_has_it(
             (folder / "config.json").write_text("{}")
 
     Net.__module__ = "transformers.models.net"
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(Net=Net))
     model = digits(client)
     model.edit(add_labels=["vision"])
     model.register_version("good")
@@ -204,6 +210,11 @@ def test_a_version_is_pushed_as_hugging_face_has_it(
     )
     assert card.startswith(front)
     assert 'from transformers import Net\n\nNet.from_pretrained(".")' in card
+    monkeypatch.delitem(sys.modules, "transformers")  # as if its class were the user's own
+    det("model", "push", "digits", "--to", "hf", "-o", "own")
+    card = Path("own/README.md").read_text()
+    assert card.startswith("---\ntags: [det_jupyter, vision]\n---\n")
+    assert '`Net.from_pretrained(".")` loads it; its class is in the code' in card
     monkeypatch.setattr(Checkpoint, "load", lambda self: torch.nn.Linear(2, 1))
     det("model", "push", "digits", "--to", "hf", "-o", "plain")
     assert sorted(path.name for path in Path("plain").iterdir()) == [
@@ -212,6 +223,62 @@ def test_a_version_is_pushed_as_hugging_face_has_it(
     card = Path("plain/README.md").read_text()
     assert card.startswith("---\ntags: [det_jupyter, vision]\n---\n")
     assert "`safetensors.torch.load_file` reads the weights." in card
+
+
+def test_a_push_that_fails_leaves_nothing(
+    client: Client, det: Det, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "code", lambda experiment_id: {"Cell In[5]": "net = Net()"})
+    model = digits(client)
+    path = Path(model.register_version("good").checkpoint.view.path)
+    before = sorted(path.iterdir())
+
+    def refused(to: Path, *words: str) -> str:
+        with pytest.raises(DetError) as caught:
+            det("model", "push", "digits", "--to", str(to), *words)
+        return str(caught.value)
+
+    assert "in the checkpoint's own folder" in refused(path / "within" / "it")
+    with pytest.raises(Conflict, match="in the checkpoint's own folder"):
+        model.version().checkpoint.download(path / "within")
+    assert sorted(path.iterdir()) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "files", dict.fromkeys(map(str, before), 0))
+        assert "has 0 bytes, and had 1 when it was saved" in refused(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    assert "cannot be written: [Errno 36] File name too long" in refused(tmp_path / ("x" * 300))
+    (tmp_path / "file").write_text("")
+    assert "cannot be written: [Errno 20] Not a directory" in refused(tmp_path / "file" / "in")
+    (tmp_path / "empty").mkdir()
+
+    def fail(error: BaseException) -> Callable[..., None]:
+        def write(code: Any, folder: Path) -> None:
+            Path(folder).mkdir()
+            raise error
+
+        return write
+
+    full = shutil.Error([("a", "b", "[Errno 28] No space left on device"), ("c", "d", "e")])
+    monkeypatch.setattr("det_jupyter.client.handles.pushing.Code.write", fail(full))
+    said = refused(tmp_path / "empty")
+    assert said.endswith("empty: cannot be written: [Errno 28] No space left on device")
+    assert [*(tmp_path / "empty").iterdir()] == []
+    monkeypatch.setattr("det_jupyter.client.handles.pushing.Code.write", fail(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        det("model", "push", "digits", "--to", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    strange = torch.nn.Module()
+    values = torch.zeros(3)  # safetensors cannot tell which of its halves has all
+    strange.register_buffer("first", values[:2])
+    strange.register_buffer("last", values[1:])
+    monkeypatch.setattr(Checkpoint, "load", lambda self: strange)
+    assert "cannot be written as safetensors" in refused(tmp_path / "new", "--safetensors")
+    for loaded in ({"weights": 1}, torch.nn.Sequential()):
+        monkeypatch.setattr(Checkpoint, "load", lambda self, loaded=loaded: loaded)
+        assert "has no torch model with weights" in refused(tmp_path / "new", "--safetensors")
+    assert not (tmp_path / "new").exists()
 
 
 def test_nothing_is_sent_to_an_mlflow_that_is_not_named(
@@ -232,13 +299,33 @@ def test_nothing_is_sent_to_an_mlflow_that_is_not_named(
     clear = push("--to", "mlflow", "--tracking-uri", "http://ann:x@mlflow.example.org")
     assert "expected https://, or a tunnel" in clear
     assert "ann" not in clear
+    for host in ("169.254.169.254", "0xa9fea9fe", "metadata.google.internal"):
+        said = push("--to", "mlflow", "--tracking-uri", f"http://{host}/latest")
+        assert "one of clouds' metadata, to which nothing is sent unless MLFLOW_" in said
     monkeypatch.setattr(mlflow_push, "find_spec", lambda name: None)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example.org/")
     assert "pip install 'det-jupyter[mlflow]'" in push("--to", "mlflow")
-    assert push("--to", "hf", "--tracking-uri", "x") == (
-        "det model push: --tracking-uri is for --to mlflow"
-    )
-    assert push("--to", "folder", "-o", "x") == "det model push: --output-dir is for --to hf"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("hf", "--tracking-uri", "x"), "tracking_uri: it is for mlflow"),
+        (("folder", "-o", "x"), "folder: it is for hf; elsewhere `to` is the folder"),
+        (("hf", "--safetensors"), "safetensors: hf has the weights so already; leave it out"),
+        (("mlfow",), "to: got 'mlfow', expected mlflow, or for a folder ./mlfow"),
+        (("MLflow",), "to: got 'MLflow', expected mlflow, or for a folder ./MLflow"),
+        (("HF",), "to: got 'HF', expected hf, or for a folder ./HF"),
+        (("hugging-face",), "to: got 'hugging-face', expected hf, or for a folder ./hugging-face"),
+    ],
+)
+def test_arguments_for_another_layout_are_refused(
+    client: Client, det: Det, words: tuple[str, ...], said: str
+) -> None:
+    digits(client).register_version("good")
+    with pytest.raises(UsageError) as caught:
+        det("model", "push", "digits", "--to", *words)
+    assert str(caught.value) == f"det model push: {said}"
 
 
 def test_credentials_go_only_to_the_mlflow_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from det_jupyter.contract.messages import CheckpointView, ExperimentView
 from det_jupyter.contract.trial.origin import TRIALS, Origin
 from det_jupyter.contract.trial.plain_trainers import describe_plain
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
-from det_jupyter.errors import CheckpointError, NotFound
+from det_jupyter.errors import CheckpointError, Conflict, NotFound
 from det_jupyter.storage import METADATA_FILE, find_checkpoint, reading
 
 POLICY = "checkpoint_storage.save_*"
@@ -101,9 +101,11 @@ class Checkpoint:
 
         Raises:
             CheckpointError: The checkpoint is deleted, or files of it are damaged; they are named.
+            Conflict: The folder is in the checkpoint's own.
         """
         folder = Path(folder) if folder is not None else Path("checkpoints") / self.uuid
         if not self._is_in(folder):
+            check_outside(folder, self.view.path)
             with self._reading(selector) as own:
 
                 def left_out(of: str, names: list[str]) -> list[str]:
@@ -170,6 +172,18 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return checkpoint_line(self.view, self.hparams)
+
+
+def check_outside(folder: Path, checkpoint: str) -> None:
+    """Check that a folder to write into is not in that of the checkpoint at a path.
+
+    Raises:
+        Conflict: It is.
+    """
+    if is_in_bucket(checkpoint):
+        return
+    if folder.resolve().is_relative_to(Path(checkpoint).resolve()):
+        raise Conflict(f"{folder}: it is in the checkpoint's own folder; give one elsewhere")
 
 
 @explains_arguments

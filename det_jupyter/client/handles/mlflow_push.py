@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
 
 from det_jupyter.client.client import Client
 from det_jupyter.client.handles.pushing import Layout, push_version
@@ -33,6 +34,7 @@ from det_jupyter.contract.values.addresses import (
     is_in_the_clear,
     why_not_in_the_clear,
 )
+from det_jupyter.contract.values.reserved_hosts import why_reserved
 from det_jupyter.errors import ConfigError, DetError, Problem
 
 _SENDER = "det_jupyter.trackers.mlflow_models"
@@ -44,7 +46,7 @@ def push_to_mlflow(
     """Register a version in MLflow; return its address there. See `ModelVersion.push`."""
     given = tracking_uri or os.environ.get(MLFLOW_ADDRESS) or ""
     uri = check_address(given)
-    is_named = uri == os.environ.get(MLFLOW_ADDRESS, "").rstrip("/")
+    is_named = _is_named(uri)
     with TemporaryDirectory(prefix="det-push-") as temporary:
         folder = push_version(client, name, version, Path(temporary, "model"), layout)
         order = ModelOrder(
@@ -65,12 +67,16 @@ def check_address(uri: str) -> str:
 
     Raises:
         ConfigError: It is none.
-        DetError: A password in it would be readable on the way, or MLflow is not installed.
+        DetError: A password in it would be readable on the way, its host is one of clouds'
+            metadata, or MLflow is not installed.
     """
     if not is_tracking_uri(uri):
         got = f"got {open_address(uri)}" if uri else f"neither it nor {MLFLOW_ADDRESS} is set"
         raise ConfigError([Problem("tracking_uri", f"{got}, expected {EXPECTED_URI}")])
     uri = uri.rstrip("/")
+    host = urlsplit(uri).hostname or ""
+    if not _is_named(uri) and (why := why_reserved(host, (), unless=MLFLOW_ADDRESS)):
+        raise DetError(f"got {open_address(uri)}; {why}")
     if has_credentials(uri) and is_in_the_clear(uri):
         raise DetError(why_not_in_the_clear(uri, open_address(uri)))
     importlib.invalidate_caches()
@@ -82,6 +88,10 @@ def check_address(uri: str) -> str:
             f"installed; run `python -m pip install {package}` and try again"
         )
     return uri
+
+
+def _is_named(uri: str) -> bool:
+    return uri == os.environ.get(MLFLOW_ADDRESS, "").rstrip("/")
 
 
 def environment(order: ModelOrder) -> Mapping[str, str]:
@@ -106,7 +116,7 @@ def _send(order: ModelOrder) -> dict[str, str]:
     except ValueError:
         raise DetError(
             f"{open_address(order.tracking_uri)}: MLflow's library has failed (exit status "
-            f"{done.returncode}); nothing is registered"
+            f"{done.returncode}); push again, which does not send again what is there"
         ) from None
     if "problem" in answer:
         raise DetError(answer["problem"])

@@ -10,7 +10,7 @@ from det_jupyter.client.calls import methods_explain_arguments
 from det_jupyter.client.client import Client
 from det_jupyter.client.handles.checkpoint import Checkpoint
 from det_jupyter.client.handles.mlflow_push import push_to_mlflow
-from det_jupyter.client.handles.pushing import Layout, push_version
+from det_jupyter.client.handles.pushing import Layout, check_place, push_version
 from det_jupyter.client.requests import make_request
 from det_jupyter.client.tables import plain_table
 from det_jupyter.contract.messages import (
@@ -134,11 +134,12 @@ class ModelVersion:
 
         Raises:
             CheckpointError: The checkpoint is damaged, or cannot be loaded here.
-            ConfigError: There is no address of MLflow.
+            ConfigError: There is no address of MLflow, or an argument is not for this layout.
             Conflict: There are files in the folder.
             DetError: safetensors or MLflow is not installed, the folder cannot be written, or
                 MLflow refuses it.
         """
+        check_place(to, folder, tracking_uri, safetensors=safetensors)
         view = self.view
         layout: Layout = "safetensors" if safetensors else "plain"
         if to == "mlflow":

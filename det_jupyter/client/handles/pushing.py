@@ -19,18 +19,25 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from det_jupyter.client.client import Client
-from det_jupyter.client.handles.checkpoint import Checkpoint
+from det_jupyter.client.handles.checkpoint import Checkpoint, check_outside
 from det_jupyter.client.handles.exports import Code
 from det_jupyter.config import to_yaml
 from det_jupyter.contract.messages import ModelView, VersionView
 from det_jupyter.contract.values.variables import without_values
-from det_jupyter.errors import Conflict, DetError
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict, DetError, Problem
 
 Layout = Literal["plain", "safetensors", "hf"]
+_PLACES = {"hf": "hf", "huggingface": "hf", "mlflow": "mlflow"}  # names, and those meant by them
 _WEIGHTS = "det_jupyter.integrations.weights"
 _LOAD_CHECKPOINT = """\
 ```python
@@ -41,29 +48,51 @@ trained = det_jupyter.load_checkpoint("checkpoint")
 _LOAD_WEIGHTS = "`safetensors.torch.load_file` reads the weights."
 
 
+def check_place(
+    to: str | Path, folder: object, tracking_uri: object, *, safetensors: bool
+) -> None:
+    """Check the arguments of `ModelVersion.push`.
+
+    Raises:
+        ConfigError: Some are not for this layout, or `to` is a layout's name misspelt.
+    """
+    problems = []
+    if to != "hf" and folder is not None:
+        problems.append(Problem("folder", "it is for hf; elsewhere `to` is the folder"))
+    if to != "mlflow" and tracking_uri is not None:
+        problems.append(Problem("tracking_uri", "it is for mlflow"))
+    if to == "hf" and safetensors:
+        problems.append(Problem("safetensors", "hf has the weights so already; leave it out"))
+    if isinstance(to, str) and to not in ("hf", "mlflow"):
+        near = get_close_matches(to.lower(), _PLACES, n=1, cutoff=0.85)
+        if near:
+            problems.append(
+                Problem("to", f"got {to!r}, expected {_PLACES[near[0]]}, or for a folder ./{to}")
+            )
+    if problems:
+        raise ConfigError(problems)
+
+
 def push_version(
     client: Client, name: str, version: VersionView, folder: Path, layout: Layout
 ) -> Path:
     """Write a version of the model `name` into a folder; see `ModelVersion.push`."""
-    folder = folder.expanduser()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Conflict(f"{folder}: there are files already; give a folder that is empty or new")
+    folder = Path(os.path.expanduser(folder))  # a user who does not exist is a name
     model, number = client.model(name), version.checkpoint.experiment_id
     checkpoint = Checkpoint(
         version.checkpoint, Path(client.session.info.data_dir), version.hparams
     )
-    # Before anything is written:
-    loaded = None if layout == "plain" else checkpoint.load()
-    code = client.code(number) if layout == "plain" else {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with _filling(folder, version.checkpoint.path):
+        written = None
         if layout == "plain":
+            code = client.code(number)
+            _check_whole(checkpoint)
             checkpoint.download(folder / "checkpoint")
             Code(code).write(folder / "code")
-            written = None
         else:
             # By name: handles must not import torch, which only this needs.
             weights = importlib.import_module(_WEIGHTS)
+            loaded = checkpoint.load()
             written = weights.write_weights(loaded, folder, pretrained=layout == "hf")
         config = without_values(client.experiment(number).config)
         (folder / "config.yaml").write_text(to_yaml(config), encoding="utf-8")
@@ -71,9 +100,50 @@ def push_version(
         (folder / "README.md").write_text(card, encoding="utf-8")
         text = json.dumps(facts_of(model, version), indent=2, ensure_ascii=False)
         (folder / "model.json").write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        raise DetError(f"{folder}: cannot be written: {error.strerror or error}") from None
     return folder
+
+
+def _check_whole(checkpoint: Checkpoint) -> None:
+    """Check that files have not lost bytes since they were saved: these are not loaded here.
+
+    Raises:
+        CheckpointError: They have.
+    """
+    found, saved = sum(checkpoint.files.values()), checkpoint.view.size_bytes
+    if found < saved:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.uuid}: {checkpoint.view.path} has {found:,} bytes, and had "
+            f"{saved:,} when it was saved: files are missing or cut off"
+        )
+
+
+@contextmanager
+def _filling(folder: Path, checkpoint: str) -> Iterator[None]:
+    """Make a folder, which the block fills; if that fails, remove what it has written.
+
+    Args:
+        folder: It is empty or new, and not in the checkpoint.
+        checkpoint: Path of the checkpoint.
+    """
+    try:
+        check_outside(folder, checkpoint)
+        is_there = folder.exists()
+        if is_there and (not folder.is_dir() or any(folder.iterdir())):
+            raise Conflict(
+                f"{folder}: there are files already; give a folder that is empty or new"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except BaseException:  # an interrupt too
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not is_there:
+                folder.rmdir()
+            raise
+    except OSError as error:
+        why = error.args[0][0][-1] if isinstance(error, shutil.Error) else error  # of one file
+        raise DetError(f"{folder}: cannot be written: {why}") from None
 
 
 def facts_of(model: ModelView, version: VersionView) -> dict[str, Any]:
@@ -101,11 +171,16 @@ def facts_of(model: ModelView, version: VersionView) -> dict[str, Any]:
 def _card(model: ModelView, version: VersionView, layout: Layout, pretrained: type | None) -> str:
     """Return README.md; `pretrained` is the class whose `from_pretrained` reads the folder."""
     checkpoint = version.checkpoint
-    module = "" if pretrained is None else pretrained.__module__.partition(".")[0]
+    module = ""
     loading = _LOAD_CHECKPOINT if layout == "plain" else _LOAD_WEIGHTS
     if pretrained is not None:
-        name = pretrained.__name__
-        loading = f'```python\nfrom {module} import {name}\n\n{name}.from_pretrained(".")\n```'
+        name, package = pretrained.__name__, pretrained.__module__.partition(".")[0]
+        call = f'{name}.from_pretrained(".")'
+        if getattr(sys.modules.get(package), name, None) is pretrained:
+            module = package
+            loading = f"```python\nfrom {module} import {name}\n\n{call}\n```"
+        else:  # a class of the experiment's own code
+            loading = f"`{call}` loads it; its class is in the code of the experiment."
     front = ""
     if layout == "hf":  # what huggingface.co reads
         library = {"library_name": module} if module else {}

@@ -256,11 +256,6 @@ def download(call: Call) -> str:
 def push(call: Call) -> str:
     """Write a version for others: into a folder, or to MLflow."""
     given = call.options
-    of_layout = {"--output-dir": ("hf", given.output_dir),
-                 "--tracking-uri": ("mlflow", given.tracking_uri)}  # fmt: skip
-    for option, (layout, value) in of_layout.items():
-        if value is not None and given.to != layout:
-            raise UsageError(f"{given.words}: {option} is for --to {layout}")
     version = Model(call.client, given.model).version(given.version)
     with usage_errors(given):
         place = version.push(

@@ -20,6 +20,18 @@ _OF_ENGINE = (  # keys that DeepSpeed's configuration has, by others of its own
 )  # fmt: skip
 
 
+def _refused(method: str) -> Any:
+    """Return a method that raises a ConfigError: it is for trials without an engine."""
+
+    def refuse(self: object, *args: Any, **kwargs: Any) -> NoReturn:
+        raise ConfigError(
+            f"{method}: a DeepSpeedTrial wraps engines, which have model, optimizer, scheduler "
+            "and precision; call context.wrap_model_engine, engine.backward and engine.step"
+        )
+
+    return refuse
+
+
 class DeepSpeedTrialContext(PyTorchTrialContext):
     """The context of one trial on one rank; `models` are its engines.
 
@@ -113,16 +125,14 @@ class DeepSpeedTrialContext(PyTorchTrialContext):
             "divide the model, or run it as a script with det_jupyter.launch.deepspeed"
         )
 
-    def wrap_model(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse models without an engine.
-
-        Raises:
-            ConfigError: Always.
-        """
-        raise ConfigError(
-            "wrap_model: a DeepSpeedTrial wraps engines, which have model, optimizer and "
-            "scheduler: context.wrap_model_engine(engine)"
-        )
+    # Their effects would be in no checkpoint, or not on the engine.
+    wrap_model = _refused("wrap_model")
+    wrap_optimizer = _refused("wrap_optimizer")
+    wrap_lr_scheduler = _refused("wrap_lr_scheduler")
+    wrap_scaler = _refused("wrap_scaler")
+    use_fp16 = _refused("use_fp16")
+    backward = _refused("backward")
+    step_optimizer = _refused("step_optimizer")
 
     def _first_engine(self) -> Any:
         if not self.models:

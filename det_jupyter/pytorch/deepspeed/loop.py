@@ -15,6 +15,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import torch
+
 from det_jupyter.pytorch.data import BatchStream, Share
 from det_jupyter.pytorch.deepspeed.context import DeepSpeedTrialContext
 from det_jupyter.pytorch.deepspeed.savepoints import EngineSavepoints
@@ -55,25 +57,55 @@ class DeepSpeedLoop(Loop):
         trial, left = self.trial, iter(micro_batches)
         calls = self._engines.num_train_calls
         returned = [
-            as_metrics(
-                "train_batch",
-                _taking("train_batch", left, trial.train_batch, epoch, index),
-                index,
-                self._distributed.rank,
+            _detached(
+                as_metrics(
+                    "train_batch",
+                    _taking("train_batch", left, trial.train_batch, epoch, index),
+                    index,
+                    self._distributed.rank,
+                )
             )
             for _ in range(calls)
         ]
-        if calls == 1:
-            return returned[0]
-        names = returned[0].keys()
-        if strange := next((each for each in returned if each.keys() != names), None):
+        if num_left := sum(1 for _ in left):
             raise TrialMistake(
                 "train_batch",
-                f"train_batch returned {', '.join(strange) or 'nothing'} for a micro batch of "
-                f"batch {index} and {', '.join(names) or 'nothing'} for its first; return the "
-                "same metrics for each",
+                f"train_batch: left {num_left} of the {len(micro_batches)} micro batches of batch "
+                f"{index}, which would not be trained; take one in each call, or after "
+                "disable_auto_grad_accumulation all in one",
             )
-        return {name: sum(each[name] for each in returned) / calls for name in names}
+        return returned[0] if calls == 1 else _mean(returned, index)
+
+
+def _detached(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return metrics without their graphs, of which a batch has one for each micro batch."""
+    return {
+        name: value.detach() if isinstance(value, torch.Tensor) else value
+        for name, value in metrics.items()
+    }
+
+
+def _mean(returned: list[dict[str, Any]], index: int) -> dict[str, Any]:
+    """Return the mean of the metrics of a batch's micro batches."""
+    names = returned[0].keys()
+    if strange := next((each for each in returned if each.keys() != names), None):
+        raise TrialMistake(
+            "train_batch",
+            f"train_batch returned {', '.join(strange) or 'nothing'} for a micro batch of "
+            f"batch {index} and {', '.join(names) or 'nothing'} for its first; return the "
+            "same metrics for each",
+        )
+    means = {}
+    for name in names:
+        try:
+            means[name] = sum(each[name] for each in returned) / len(returned)
+        except (TypeError, RuntimeError) as error:  # no numbers, or of different shapes
+            raise TrialMistake(
+                "train_batch",
+                f"train_batch: metric {name!r} of batch {index} has no mean over its micro "
+                f"batches: {error}; return a number for each",
+            ) from error
+    return means
 
 
 def _evaluate(evaluate: Callable[[Any, int], Any], batch: Any, index: int) -> Any:

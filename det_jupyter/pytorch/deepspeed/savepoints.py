@@ -9,6 +9,7 @@ DeepSpeed's parts are read by as many ranks as have written them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 
-from det_jupyter.contract.trial.origin import Origin
+from det_jupyter.contract.trial.origin import Origin, changed_hparams
 from det_jupyter.contract.values.text import count
 from det_jupyter.core import Context
 from det_jupyter.errors import CheckpointError, ConfigError
@@ -111,6 +112,7 @@ class EngineSavepoints(Savepoints):
         opened = self._storage.restore_path(checkpoint.uuid) if in_experiment else None
         with opened or reading(checkpoint.path) as folder:
             self._state = state = self._read(folder, checkpoint.uuid)
+            changes = changed_hparams(folder, self._origin.hparams)
             self._parts.callbacks.on_checkpoint_load_start(state)
             self._trial.load(self._parts.context, folder)
         self._parts.callbacks.load_state_dict(state["callbacks"])
@@ -121,6 +123,12 @@ class EngineSavepoints(Savepoints):
         size, rank = context.distributed.size, context.distributed.rank
         context.reducers.restore([state["reducers"]] * size, rank, size)
         context.set_stop_requested(state["stop_requested"])
+        if changes and context.distributed.is_chief:
+            sys.stderr.write(
+                f"training goes on at batch {checkpoint.steps_completed} with other "
+                f"hyperparameters: {', '.join(changes)}. Optimizers and schedulers of engines "
+                "stay as the checkpoint has them\n"
+            )
 
     def _read(self, folder: Path, uuid: str) -> dict[str, Any]:
         distributed = self._core.distributed

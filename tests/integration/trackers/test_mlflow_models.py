@@ -68,6 +68,68 @@ def test_a_version_is_registered_once_with_its_files_and_alias(order: ModelOrder
     assert str(client.get_model_version_by_alias("digits", "production").version) == "2"
 
 
+def changed(order: ModelOrder, part: str, **values: Any) -> ModelOrder:
+    facts = {**order.facts, part: {**order.facts[part], **values}}
+    return order.model_copy(update={"facts": facts})
+
+
+def test_names_that_mlflow_does_not_take_are_told_before_files_are_sent(
+    order: ModelOrder,
+) -> None:
+    from mlflow import MlflowClient
+
+    from det_jupyter.trackers.mlflow_models import register
+
+    client = MlflowClient(order.tracking_uri)
+    for name in ("a:b", "a%b"):
+        with pytest.raises(TrackerRefused, match=r"refuses: .*cannot contain"):
+            register(order.model_copy(update={"name": name}))
+    assert client.get_experiment_by_name("det_jupyter") is None
+    odd = order.model_copy(update={"name": "o'brien"})
+    odd = changed(odd, "version", labels=["a+b", "det_jupyter.checkpoint"])
+    assert register(odd) == register(odd) == "1"
+    version = client.get_model_version("o'brien", "1")
+    assert version.tags == {"a_b": "", "det_jupyter.checkpoint": "uuid-1"}
+    refused = changed(order, "version", aliases=["v1"])
+    with pytest.raises(TrackerRefused, match=r"^models:/digits/1 is registered, but not as 'v1'"):
+        register(refused)
+
+
+def test_weights_alone_are_another_version_than_the_checkpoint(order: ModelOrder) -> None:
+    from det_jupyter.trackers.mlflow_models import register
+
+    weights = order.model_copy(update={"has_checkpoint": False})
+    assert [register(each) for each in (order, weights, order, weights)] == ["1", "2", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("s3cret"), "the files cannot be sent: OSError"),
+        (ModuleNotFoundError(name="boto3"), "the package boto3 is not installed"),
+    ],
+)
+def test_the_run_of_files_that_cannot_be_sent_has_failed(
+    order: ModelOrder, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    from mlflow import MlflowClient
+
+    from det_jupyter.trackers.mlflow_models import register
+
+    def fail(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(MlflowClient, "log_artifacts", fail)
+    with pytest.raises(TrackerRefused, match=said) as caught:
+        register(order)
+    assert "s3cret" not in str(caught.value)
+    client = MlflowClient(order.tracking_uri)
+    number = client.get_experiment_by_name("det_jupyter").experiment_id
+    (run,) = client.search_runs([number])
+    assert run.info.status == "FAILED"
+    assert client.search_model_versions("name = 'digits'") == []
+
+
 def test_an_mlflow_that_cannot_be_reached_is_named_without_secrets(order: ModelOrder) -> None:
     from det_jupyter.trackers.mlflow_models import register
 

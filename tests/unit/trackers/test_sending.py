@@ -16,6 +16,7 @@ import pytest
 from det_jupyter.contract.messages import TrackerOrder, TrackerWork
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.trackers import __main__ as program
+from det_jupyter.trackers.resolving import refuse_reserved
 from det_jupyter.trackers.service import MasterFeed, TrackerRefused, Unreachable
 
 
@@ -280,7 +281,7 @@ def test_hosts_of_clouds_metadata_are_not_found_and_others_are(
         return [(2, 1, 6, options.get("canonname", ""), (each, port)) for each in found[host]]
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    program.refuse_reserved()
+    refuse_reserved()
     assert socket.getaddrinfo("good", 80) == [(2, 1, 6, "", ("10.0.0.1", 80))]
     with pytest.raises(socket.gaierror, match="one of clouds' metadata"):
         socket.getaddrinfo("bad", 80)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.errors import UsageError
-from det_jupyter.front.cli.shell_table import shell_parser
-from det_jupyter.front.verbs.grammar import parse_words
+from det_jupyter.front.cli.shell_table import SHELL, shell_parser
+from det_jupyter.front.verbs.grammar import HelpShown, VerbGroup, parse_words
 
 VERBS = Path(__file__).parents[3] / "fixtures" / "determined" / "verbs.txt"  # of its 0.38.1
 
@@ -43,3 +46,20 @@ def test_a_verb_of_determined_is_known_by_each_of_its_names(line: str) -> None:
 )
 def test_what_is_missing_is_answered_with_what_is_there(line: str, answer: str) -> None:
     assert _answer(tuple(line.split())).startswith(answer)
+
+
+def _instead(group: VerbGroup) -> Iterator[str]:
+    yield from group.absent.values()
+    for member in group.members:
+        if isinstance(member, VerbGroup):
+            yield from _instead(member)
+
+
+@pytest.mark.parametrize("text", sorted({*_instead(SHELL)}))
+def test_lines_that_answers_name_exist(text: str) -> None:
+    for line in re.findall(r"`\{(?:det|cli)\} ([^`]*)`", text):
+        said = ""
+        with suppress(HelpShown):
+            said = _answer(tuple(line.replace("ID", "1").split()))
+        # `e delete`, say, is named without what it needs.
+        assert not said or " are required: " in said, said

@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import MetricsReported
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.errors import CheckpointError, ConfigError
-from det_jupyter.pytorch import Batch, Epoch, check_trial_class, init, try_out
+from det_jupyter.pytorch import Batch, Epoch, PyTorchCallback, check_trial_class, init, try_out
 from det_jupyter.pytorch.deepspeed import (
     DeepSpeedTrial,
     Trainer,
@@ -136,6 +136,52 @@ def greedy(method: str) -> type[Trial]:
     return type("Greedy", (Trial,), {method: take})
 
 
+def test_micro_batches_that_are_left_are_named(fit: Fit) -> None:
+    class Lazy(Trial):
+        def __init__(self, context: Any) -> None:
+            super().__init__(context)
+            context.disable_auto_grad_accumulation()
+
+    with pytest.raises(
+        ConfigError, match=r"left 2 of the 3 micro batches of batch 0, .*all in one"
+    ):
+        fit(Lazy, max_length=Batch(1))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("abc", r"metric 'loss' of batch 0 has no mean over its micro batches"),
+        (
+            [torch.zeros(1), torch.zeros(2), torch.zeros(3)],
+            r"metric 'loss' of batch 0 has no mean",
+        ),
+    ],
+)
+def test_metrics_without_a_mean_are_named(fit: Fit, values: Any, said: str) -> None:
+    given = iter(values)
+
+    class Odd(Trial):
+        def train_batch(self, dataloader_iter: Iterator[Any], *indices: int) -> dict[str, Any]:
+            super().train_batch(dataloader_iter, *indices)
+            return {"loss": next(given)}
+
+    with pytest.raises(ConfigError, match=said):
+        fit(Odd, max_length=Batch(1))
+
+
+def test_a_mean_keeps_no_graph_of_a_micro_batch(fit: Fit) -> None:
+    class Watching(PyTorchCallback):
+        def on_training_batch_end(self, metrics: Any, epoch_idx: int, batch_idx: int) -> None:
+            assert not metrics["loss"].requires_grad
+
+    class Watched(Trial):
+        def build_callbacks(self) -> dict[str, PyTorchCallback]:
+            return {"watching": Watching()}
+
+    fit(Watched, max_length=Batch(1))
+
+
 @pytest.mark.parametrize("method", ["train_batch", "evaluate_batch"])
 def test_a_method_that_takes_too_many_batches_is_named(fit: Fit, method: str) -> None:
     with pytest.raises(ConfigError, match=rf"{method}: took more batches from its iterator"):
@@ -151,8 +197,20 @@ def test_what_an_engine_cannot_be_is_refused(tmp_path: Path) -> None:
             context.wrap_model_engine(torch.nn.Linear(1, 1))
         with pytest.raises(ConfigError, match=r"call context\.wrap_model_engine first"):
             context.get_num_micro_batches_per_slot()
-        with pytest.raises(ConfigError, match=r"wrap_model: a DeepSpeedTrial wraps engines"):
-            context.wrap_model(torch.nn.Linear(1, 1))
+        model = torch.nn.Linear(1, 1)
+        sgd = torch.optim.SGD(model.parameters())
+        for refused, method in (
+            (lambda: context.wrap_model(model), "wrap_model"),
+            (
+                lambda: context.wrap_optimizer(sgd),
+                "wrap_optimizer",
+            ),
+            (lambda: context.wrap_scaler(None), "wrap_scaler"),
+            (lambda: context.backward(torch.zeros(1)), "backward"),
+            (context.experimental.use_amp, "use_fp16"),
+        ):
+            with pytest.raises(ConfigError, match=rf"{method}: a DeepSpeedTrial wraps engines"):
+                refused()
         with pytest.raises(ConfigError, match=r"set_mpu: .*stage 3"):
             context.set_mpu(None)
         bare = type("Bare", (Trial,), {"__init__": lambda self, context: None})
@@ -185,6 +243,19 @@ def test_a_checkpoint_is_for_the_number_of_ranks_that_saved_it(fit: Fit, tmp_pat
         CheckpointError, match=r"2 ranks .*saved it, and 1 rank cannot .*_trial: 2"
     ):
         fit(max_length=Batch(2), latest_checkpoint=folder)
+
+
+def test_a_training_with_other_hyperparameters_says_what_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for lr, batches in ((0.1, 1), (0.2, 2)):
+        with init_deepspeed(hparams={"lr": lr}, seed=3, checkpoint_storage=tmp_path) as context:
+            newest = next(iter(checkpoints(tmp_path)), None)
+            Trainer(Trial(context), context).fit(
+                max_length=Batch(batches), latest_checkpoint=newest
+            )
+    said = capsys.readouterr().err
+    assert "goes on at batch 1 with other hyperparameters: lr 0.1 → 0.2. Optimizers" in said
 
 
 def test_weights_of_another_trial_are_refused() -> None:
