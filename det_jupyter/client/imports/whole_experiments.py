@@ -61,7 +61,8 @@ def import_whole(
         data_of: Returns the data of a trial, by its index in the request; called once for each.
 
     Raises:
-        ConfigError: The configuration is not valid; nothing was stored.
+        ConfigError: The configuration is not valid, and nothing was stored; or a part of the data
+            is not, and what came before it is stored.
         Conflict: The experiment that has these trials cannot take them, or a checkpoint is one of
             another experiment; nothing was stored.
     """
