@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from det_jupyter.errors import CheckpointError
@@ -123,9 +123,17 @@ class ZipStorage:
             for path in sorted(self.root.glob("[!.]*.zip"))
         ]
 
-    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
-        """Remove the drafts of writers that have ended."""
-        return self._drafts.sweep(before, dry_run=dry_run)
+    def sweep(self, age_s: float, remove: Collection[str] = ()) -> list[Leftover]:
+        """Return the drafts of writers that have ended."""
+        return self._drafts.sweep(age_s, remove)
+
+    def probe(self) -> AbstractContextManager[str]:
+        """Put a file into the folder."""
+        return DirectoryStorage(self.root).probe()
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return DirectoryStorage(self.root).has(name)
 
     def remove_leftovers(self) -> None:
         """Remove the drafts of writers that have ended."""

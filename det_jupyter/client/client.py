@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -356,9 +356,9 @@ class Client:
         """Delete what nothing refers to: leftovers, old logs, data of deleted experiments."""
         return self._again(FreedRoom, "/disks/free")
 
-    def collect_garbage(self, *, dry_run: bool) -> CollectedGarbage:
-        """Delete checkpoints that are not kept, and what crashes have left, in all storages."""
-        request = CollectGarbage(dry_run=dry_run)
+    def collect_garbage(self, paths: Sequence[str] = ()) -> CollectedGarbage:
+        """Return checkpoints that are not kept, and what crashes have left; see CollectGarbage."""
+        request = CollectGarbage(paths=list(paths))
         return self._again(CollectedGarbage, "/checkpoints/gc", request)
 
     def room_forecast(self, experiment_id: int) -> RoomForecast:

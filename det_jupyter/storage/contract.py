@@ -11,7 +11,7 @@ metadata.json  in each checkpoint, with its uuid and metadata; a folder that has
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,16 +170,18 @@ class CheckpointStorage(Protocol):
     def remove_leftovers(self) -> None:
         """Remove drafts of writers on this computer that were killed; drafts in use stay."""
 
-    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
-        """Remove what killed writers have left, and return it.
+    def sweep(self, age_s: float, remove: Collection[str] = ()) -> list[Leftover]:
+        """Return what killed writers have left; of it, remove that with the names in `remove`.
 
-        Drafts in use stay. Where a use cannot be seen, as in buckets, what was written since
-        `before` stays.
-
-        Args:
-            before: Time in seconds since the epoch.
-            dry_run: Only return it.
+        Drafts in use are left out. Where a use cannot be seen, as in buckets, so is what was
+        written in the last `age_s` seconds, by the clock of the storage.
         """
+
+    def probe(self) -> AbstractContextManager[str]:
+        """Put an empty file beside the checkpoints, yield its name, and remove it."""
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name: that of a probe, or UUID/FILE."""
 
 
 def is_name(uuid: str) -> bool:

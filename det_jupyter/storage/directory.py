@@ -19,10 +19,11 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import TypeAlias
 
 from det_jupyter.errors import CheckpointError
@@ -38,8 +39,10 @@ from det_jupyter.storage.globs import matching
 
 _SCRATCH = ".part-"
 _SHARE = ".share-"
-# With the copies of a bucket's checkpoints: one that is being fetched, and one that is read.
-_TEMPORARY = (_SCRATCH, _SHARE, ".fetched-", ".read-")
+# Only in det_jupyter's own folders. Of the copies of a bucket's checkpoints: one that is being
+# fetched, and one that is read.
+_OWN = (_SHARE, ".fetched-", ".read-")
+_PROBE = ".det-check-"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -211,11 +214,12 @@ class DirectoryStorage:
             problem = _problem_of(path)
             if not problem or (path / METADATA_FILE).exists() or _UUID.fullmatch(path.name):
                 size = _measure(path)
+                written = path / METADATA_FILE  # last
                 found.append(
                     CheckpointFiles(
                         uuid=path.name,
                         num_bytes=size.num_bytes,
-                        stored_at=size.changed_at,
+                        stored_at=(written if written.exists() else path).stat().st_mtime,
                         problem=problem,
                     )
                 )
@@ -226,21 +230,44 @@ class DirectoryStorage:
         for scratch in self.root.glob(f"{_SCRATCH}*"):
             _remove_unlocked(scratch)
 
-    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
-        """Remove scratch folders that are not locked, and other temporary folders that are old."""
+    def sweep(self, age_s: float, remove: Collection[str] = ()) -> list[Leftover]:
+        """Return scratch folders that are not locked, and own temporary folders that are old.
+
+        In a folder of the user, scratch folders must be old, too: file systems of several
+        computers may have locks that others do not see.
+        """
+        kinds = (_SCRATCH, *_OWN) if self._is_own else (_SCRATCH,)
+        paths = sorted(self.root.glob(".*"))
+        paths = [path for path in paths if path.name.startswith(kinds) and not path.is_symlink()]
+        before = self._now() - age_s if paths else 0.0
         found = []
-        for path in sorted(self.root.glob(".*")):
-            kind = next((each for each in _TEMPORARY if path.name.startswith(each)), None)
-            if kind is None or path.is_symlink() or not path.is_dir():
-                continue
+        for path in filter(Path.is_dir, paths):
+            is_scratch, keeps = path.name.startswith(_SCRATCH), path.name not in remove
             left = _measure(path)
-            if kind == _SCRATCH:
-                is_left = _remove_unlocked(path, dry_run=dry_run)
-            elif (is_left := left.changed_at < before) and not dry_run:
+            is_left = left.changed_at < before or (is_scratch and self._is_own)
+            if is_left and is_scratch:
+                is_left = _remove_unlocked(path, dry_run=keeps)
+            elif is_left and not keeps:
                 remove_tree(path)
             if is_left:
                 found.append(left)
         return found
+
+    def _now(self) -> float:
+        """Return the time by the clocks of this computer and of the folder's, the earlier one."""
+        with TemporaryFile(dir=self.root) as file:
+            return min(time.time(), os.fstat(file.fileno()).st_mtime)
+
+    @contextmanager
+    def probe(self) -> Iterator[str]:
+        """Put an empty file into the folder."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with NamedTemporaryFile(prefix=_PROBE, dir=self.root) as file:
+            yield Path(file.name).name
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return (self.root / name).is_file()
 
 
 def _problem_of(path: Path) -> str:
@@ -267,14 +294,14 @@ def _remove_unlocked(scratch: Path, *, dry_run: bool = False) -> bool:
 
 
 def _measure(path: Path) -> Leftover:
-    """Return the size of a folder's files, and when one was last written."""
+    """Return the size of a folder's files, and when one was last written, or copied there."""
     num_bytes = num_files = 0
-    changed_at = path.stat().st_mtime
+    changed_at = path.stat().st_ctime  # copies have the earlier time of modification
     for parent, _, names in os.walk(path):
         for name in names:
             with suppress(FileNotFoundError):  # removed meanwhile
                 info = Path(parent, name).lstat()
-                changed_at = max(changed_at, info.st_mtime)
+                changed_at = max(changed_at, info.st_ctime, info.st_mtime)
                 num_bytes, num_files = num_bytes + info.st_size, num_files + 1
     return Leftover(
         name=path.name, num_bytes=num_bytes, num_files=num_files, changed_at=changed_at

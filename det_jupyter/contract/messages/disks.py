@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import StrictBool
-
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, PrintableText, Timestamp
 from det_jupyter.contract.values.reader import Reader
@@ -216,13 +214,17 @@ class Garbage(Wire):
 
 
 class CollectGarbage(Wire):
-    """Delete the checkpoints that are not kept, and what crashes have left in storages."""
+    """Find the checkpoints that are not kept, and what crashes have left in storages.
 
-    dry_run: StrictBool = False  # only list them
+    Args:
+        paths: Where it is deleted, of what an earlier answer has listed; none: nowhere.
+    """
+
+    paths: list[str] = []
 
 
 class CollectedGarbage(Wire):
-    """What was found, and deleted unless it was a dry run."""
+    """What was found; if paths were given, what was deleted there."""
 
     found: list[Garbage]
     problems: list[str] = []  # storages that could not be looked through, or not cleared

@@ -87,7 +87,7 @@ def _adopted_lines(call: Call, found: Adopted) -> list[str]:
 def collect(call: Call) -> str:
     """Show what policies do not keep and what crashes have left; delete it after a question."""
     given = call.options
-    dry = call.client.collect_garbage(dry_run=True)
+    dry = call.client.collect_garbage()
     listing = Listing(
         header=_HEADER,
         rows=[_row(each) for each in dry.found],
@@ -106,7 +106,7 @@ def collect(call: Call) -> str:
         print(table)
     if not confirm(f"Delete {total}?", given):
         return "Nothing is deleted."
-    done = call.client.collect_garbage(dry_run=False)
+    done = call.client.collect_garbage([each.path for each in dry.found])
     problems = [f"Not cleared: {problem}" for problem in done.problems]
     what = count(len(done.found), "item")
     return "\n".join([f"Deleted {what} ({_size_of(done.found)}).", *problems])

@@ -4,25 +4,27 @@
                   its version of a model was deleted
     draft         folders that a killed process has not finished: it has them locked while it lives
     upload        objects in a bucket without a commit, and unfinished uploads in parts
-    unrecorded    whole checkpoints in det_jupyter's own folder that no record names. In another
-                  folder or a bucket they may be another master's
+    unrecorded    whole checkpoints in det_jupyter's own folder that no record names, of a trial
+                  that is over, written while it was not. In another folder or a bucket they may
+                  be another master's; of another time they are those of a database that is lost
 
 A running upload or run cannot be told from a killed one by its files. So what was written in the
 last day stays, and what was written since any present run began, as its agent may still need it.
+Only what a list has shown is deleted, and only if it is still found.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from det_jupyter.contract.messages import CollectedGarbage, Garbage, SetRetention, State
+from det_jupyter.contract.messages import CollectedGarbage, DropCheckpoints, Garbage, State
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.master.machine.model.lifecycle import OVER
 from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import CheckpointStorage, open_storage, path_of, read_metadata
@@ -30,7 +32,7 @@ from det_jupyter.storage.buckets.storage import copies_dir
 from det_jupyter.storage.directory import DirectoryStorage
 
 _SETTLED_S = 86_400.0  # age of files that no running upload still needs
-_POLICY = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+_AFTER_END_S = 3_600.0  # in which the last files of a trial may be written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,77 +41,92 @@ class _Known:
 
     Args:
         locations: The storages that experiments have used; None: det_jupyter's own.
-        recorded: The uuids of all checkpoints.
-        over: The experiments that are over, or were deleted.
-        before: When files that are not in use were written at the latest.
+        is_recorded: Returns whether a checkpoint is known now, by its uuid.
+        spans: When the files of trials that are over were written, by experiment and trial.
+        age_s: How long ago files that are not in use were written at least.
     """
 
     locations: list[str | None]
-    recorded: frozenset[str]
-    over: frozenset[int]
-    before: float
+    is_recorded: Callable[[str], bool]
+    spans: Mapping[tuple[int, int], tuple[float, float]]
+    age_s: float
 
 
-async def collect(service: Service, data_dir: Path, *, dry_run: bool) -> CollectedGarbage:
-    """Delete what is not kept, and return it; with `dry_run`, only return it."""
-    found = list(_unneeded(service))
-    if not dry_run:
-        for number in {each.experiment_id for each in found if each.experiment_id is not None}:
-            _apply_policy(service, number)
+async def collect(service: Service, data_dir: Path, paths: Collection[str]) -> CollectedGarbage:
+    """Return what is not kept; if `paths` are given, delete it there, and return only that."""
+    result, doomed = CollectedGarbage(found=[]), frozenset(paths)
+    for each, uuid in _unneeded(service):
+        try:
+            if each.path in doomed:
+                service.apply(DropCheckpoints(uuids=[uuid]))
+        except Conflict as error:  # it was changed meanwhile
+            result.problems.append(str(error))
+        else:
+            result.found.append(each)
+        await asyncio.sleep(0)  # lets requests be served in between
     known = _known_of(service, time.time())
-    left = await asyncio.to_thread(_sweep, known, data_dir, dry_run=dry_run)
-    return CollectedGarbage(found=found + left.found, problems=left.problems)
+    await asyncio.to_thread(_sweep, known, data_dir, doomed, result)
+    if doomed:
+        result.found = [each for each in result.found if each.path in doomed]
+    return result
 
 
-def _unneeded(service: Service) -> Iterator[Garbage]:
-    """Yield the checkpoints that policies do not keep, of experiments that have ended here."""
+def _unneeded(service: Service) -> list[tuple[Garbage, str]]:
+    """Return the checkpoints that policies do not keep, of experiments that have ended here."""
     state, indexes = service.machine.state, service.machine.indexes
-    for experiment in state.experiments.values():
-        is_over = experiment.state in (State.COMPLETED, State.CANCELED, State.ERROR)
-        if not is_over or experiment.source:
-            continue
-        storage = experiment.settings.checkpoint_storage
-        for uuid in find_unneeded(state, indexes, experiment, storage):
-            one = state.checkpoints[uuid]
-            yield Garbage(
+    found = [
+        state.checkpoints[uuid]
+        for experiment in state.experiments.values()
+        if experiment.state in (State.COMPLETED, State.CANCELED, State.ERROR)
+        for uuid in find_unneeded(
+            state, indexes, experiment, experiment.settings.checkpoint_storage
+        )
+    ]
+    return [
+        (
+            Garbage(
                 kind="policy",
                 path=one.path,
-                experiment_id=experiment.id,
+                experiment_id=one.experiment_id,
                 num_bytes=one.size_bytes,
                 changed_at=one.created_at,
-            )
-
-
-def _apply_policy(service: Service, experiment_id: int) -> None:
-    storage = service.machine.state.experiment(experiment_id).settings.checkpoint_storage
-    numbers = {name: getattr(storage, name) for name in _POLICY}
-    with suppress(Conflict):  # it was changed meanwhile
-        service.apply(SetRetention(experiment_id=experiment_id, **numbers))
+            ),
+            one.uuid,
+        )
+        for one in found
+    ]
 
 
 def _known_of(service: Service, now: float) -> _Known:
     state = service.machine.state
     locations = {experiment.location for experiment in state.experiments.values()}
     locations |= {one.location for one in state.checkpoints.values() if one.is_placed}
-    open_ids = {each.id for each in state.experiments.values() if not each.state.is_terminal}
+    over = {i for i, each in state.experiments.items() if each.state in OVER and not each.source}
     runs = (trial.allocation for trial in state.trials.values())
     begun = [run.started_at or now for run in runs if run is not None]
     return _Known(
         locations=[None, *sorted(location for location in locations if location is not None)],
-        recorded=frozenset(state.checkpoints),
-        over=frozenset(range(1, state.last_experiment_id + 1)) - open_ids,
-        before=min([now - _SETTLED_S, *begun]),
+        is_recorded=lambda uuid: uuid in service.machine.state.checkpoints,
+        spans={
+            (each.experiment_id, each.id): (each.created_at, each.ended_at + _AFTER_END_S)
+            for each in state.trials.values()
+            if each.experiment_id in over and each.ended_at is not None
+        },
+        age_s=max([_SETTLED_S, *(now - at for at in begun)]),
     )
 
 
-def _sweep(known: _Known, data_dir: Path, *, dry_run: bool) -> CollectedGarbage:
-    """Remove what crashes have left. Blocks: call it in a thread."""
-    result = CollectedGarbage(found=[])
+def _sweep(
+    known: _Known, data_dir: Path, doomed: Collection[str], result: CollectedGarbage
+) -> None:
+    """Find what crashes have left, and remove it at these paths. Blocks: call it in a thread."""
     own = open_storage(None, data_dir)
     storages = [open_storage(location, data_dir) for location in known.locations]
-    for storage in [*storages, DirectoryStorage(copies_dir(data_dir))]:
+    for storage in [*storages, DirectoryStorage(copies_dir(data_dir), is_own=True)]:
+        root = path_of(storage, "")
+        names = [path.removeprefix(root) for path in doomed if path.startswith(root)]
         try:
-            for left in storage.sweep(known.before, dry_run=dry_run):
+            for left in storage.sweep(known.age_s, names):
                 result.found.append(
                     Garbage(
                         kind="upload" if is_in_bucket(storage.location) else "draft",
@@ -122,22 +139,26 @@ def _sweep(known: _Known, data_dir: Path, *, dry_run: bool) -> CollectedGarbage:
             result.problems.append(str(error))
     for each in _unrecorded(own, known):
         try:
-            if not dry_run:
+            if each.path in doomed and not known.is_recorded(Path(each.path).name):
                 own.delete(Path(each.path).name)
             result.found.append(each)
         except CheckpointError as error:
             result.problems.append(str(error))
-    return result
 
 
 def _unrecorded(own: CheckpointStorage, known: _Known) -> Iterator[Garbage]:
     """Yield the whole checkpoints in det_jupyter's own folder of which there is no record."""
     for each in own.scan():
-        if each.uuid in known.recorded or each.problem or each.stored_at >= known.before:
+        if known.is_recorded(each.uuid) or each.problem:
             continue
         with own.reading(each.uuid) as folder:
-            number = read_metadata(folder).get("experiment_id")
-        if number in known.over:
+            metadata, put_at = read_metadata(folder), folder.stat().st_ctime
+        number, trial_id = metadata.get("experiment_id"), metadata.get("trial_id")
+        if not isinstance(number, int) or not isinstance(trial_id, int):
+            continue
+        begun_at, ended_at = known.spans.get((number, trial_id), (0.0, 0.0))
+        is_old = max(each.stored_at, put_at) < time.time() - known.age_s
+        if is_old and begun_at <= each.stored_at <= ended_at:
             yield Garbage(
                 kind="unrecorded",
                 path=path_of(own, each.uuid),

@@ -46,9 +46,9 @@ def disk_routes(service: Service) -> APIRouter:
 
     @routes.post("/checkpoints/gc", response_model=CollectedGarbage)
     async def collect_garbage(body: CollectGarbage) -> Response:
-        """Delete checkpoints that are not kept, and what crashes have left, in all storages."""
+        """Return what is not kept and what crashes have left; delete it at `paths`."""
         async with one_at_a_time:
-            return JsonResponse(await collect(service, paths.data_dir(), dry_run=body.dry_run))
+            return JsonResponse(await collect(service, paths.data_dir(), body.paths))
 
     @routes.get("/experiments/{experiment_id}/room", response_model=RoomForecast)
     async def room(experiment_id: Whole) -> Response:

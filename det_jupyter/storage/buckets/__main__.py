@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.errors import BucketProblem
-from det_jupyter.storage.buckets.objects import Objects, check
+from det_jupyter.storage.buckets.objects import Objects, check, has, put_probe, remove_probes
 from det_jupyter.storage.buckets.opening import open_bucket
 from det_jupyter.storage.buckets.sweeping import scan, sweep
 
@@ -40,7 +40,13 @@ def _answer(request: dict[str, Any]) -> Any:
     if request["call"] == "scan":
         return scan(location)
     if request["call"] == "sweep":
-        return sweep(location, given["before"], dry_run=given["dry_run"])
+        return sweep(location, given["age_s"], given["remove"])
+    if request["call"] == "put_probe":
+        return put_probe(location)[0]
+    if request["call"] == "remove_probe":
+        return remove_probes(location, [given["name"]])
+    if request["call"] == "has":
+        return has(location, given["name"])
     objects = Objects(location, request["uuid"])
     calls: dict[str, Callable[[], Any]] = {
         "put": lambda: objects.put(Path(given["folder"]), given["share"]),

@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, TypeVar
+from uuid import uuid4
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -132,6 +133,8 @@ class Objects:
             return True, len(there)
         if share > 0 or len(lists) < num_shares:
             return False, len(there)
+        if METADATA_FILE not in there:
+            self._check_whole(lists, there)
         content = (folder / METADATA_FILE).read_bytes()
         with self._explaining("write"):
             try:
@@ -143,6 +146,15 @@ class Objects:
         with suppress(BucketProblem):  # they only take room
             self._remove([name for name in there if name.startswith(MARK)])
         return True, len(there)
+
+    def _check_whole(self, lists: Iterable[str], there: Mapping[str, int]) -> None:
+        """Check that no listed file was removed meanwhile, as by `sweep` of another master."""
+        for name, file in self.read_lists(lists).items():
+            if name != METADATA_FILE and there.get(name) != file["size"]:
+                raise BucketProblem(
+                    f"{self._path}: {name} was removed from the bucket during the upload",
+                    "damaged",
+                )
 
     def files(self) -> dict[str, int]:
         """Return the sizes of the files; empty if there is no such checkpoint."""
@@ -311,8 +323,32 @@ def check(location: str) -> None:
         with explaining(location, "list"):
             next(iter(obstore.list(store, prefix=f"{PROBE}/")), None)
     finally:
-        with explaining(location, "delete"), suppress(FileNotFoundError):
-            obstore.delete(store, [PROBE])
+        remove_probes(location, [PROBE])
+
+
+def put_probe(location: str) -> tuple[str, float]:
+    """Put an object of a new name; return the name, and the time of the server."""
+    store, key = open_bucket(location), f"{PROBE}-{uuid4().hex}"
+    with explaining(location, "write"):
+        obstore.put(store, key, b"det_jupyter")
+    with explaining(location, "read"):
+        return key, float(obstore.head(store, key)["last_modified"].timestamp())
+
+
+def remove_probes(location: str, names: list[str]) -> None:
+    """Remove objects that were put by `check` and `put_probe`."""
+    with explaining(location, "delete"), suppress(FileNotFoundError):
+        obstore.delete(open_bucket(location), names)
+
+
+def has(location: str, name: str) -> bool:
+    """Return whether there is an object of this name."""
+    with explaining(location, "read"):
+        try:
+            obstore.head(open_bucket(location), name)
+        except FileNotFoundError:
+            return False
+    return True
 
 
 @contextmanager

@@ -7,7 +7,7 @@ experiment, ranks use that folder alone, and their agent uploads (agent/link/upl
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -138,10 +138,23 @@ class BucketStorage:
         """Remove drafts of writers on this computer that were killed."""
         self._drafts.remove_leftovers()
 
-    def sweep(self, before: float, *, dry_run: bool) -> list[Leftover]:
-        """Remove objects without a commit, and unfinished uploads in parts."""
-        found = transfers.ask("sweep", self.location, before=before, dry_run=dry_run)
+    def sweep(self, age_s: float, remove: Collection[str] = ()) -> list[Leftover]:
+        """Return objects without a commit, and unfinished uploads in parts."""
+        found = transfers.ask("sweep", self.location, age_s=age_s, remove=list(remove))
         return [Leftover(**each) for each in found]
+
+    @contextmanager
+    def probe(self) -> Iterator[str]:
+        """Put an empty object below the location."""
+        name: str = transfers.ask("put_probe", self.location)
+        try:
+            yield name
+        finally:
+            transfers.ask("remove_probe", self.location, name=name)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is an object of this name."""
+        return bool(transfers.ask("has", self.location, name=name))
 
     def _ask(self, call: str, uuid: str, **given: Any) -> Any:
         return transfers.ask(call, self.location, _checked(uuid), **given)

@@ -7,6 +7,7 @@ written lately may be that of a running upload, also of another master: it stays
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -24,6 +25,8 @@ from det_jupyter.storage.buckets.objects import (
     Objects,
     at_once,
     explaining,
+    put_probe,
+    remove_probes,
 )
 from det_jupyter.storage.buckets.opening import open_bucket
 from det_jupyter.storage.contract import METADATA_FILE
@@ -80,8 +83,11 @@ def _find_problem(location: str, name: str, folder: _Folder) -> str:
     return f"it is damaged: {', '.join(missing[:_MOST_NAMED])}{more}" if missing else ""
 
 
-def sweep(location: str, before: float, *, dry_run: bool) -> list[dict[str, Any]]:
-    """Remove what killed uploads have left, and return it; see CheckpointStorage.sweep."""
+def sweep(location: str, age_s: float, remove: Collection[str]) -> list[dict[str, Any]]:
+    """Return what killed uploads have left; see CheckpointStorage.sweep."""
+    probe, now = put_probe(location)  # clocks may be off: the earlier time counts
+    remove_probes(location, [probe])
+    before = min(now, time.time()) - age_s
     uploads = PartUploads(location)
     by_folder: dict[str, list[Upload]] = defaultdict(list)
     with suppress(OSError):  # without that right, or an answer
@@ -94,12 +100,11 @@ def sweep(location: str, before: float, *, dry_run: bool) -> list[dict[str, Any]
         left = _find_left(name, folder, uploads, parts)
         if left is not None and left["changed_at"] < before:
             found.append(left)
-            if not dry_run:
+            if name in remove:
                 _remove(location, name, before, uploads, parts)
     probes = [meta for meta in listed if meta["path"].startswith(PROBE) and _at(meta) < before]
-    if probes and not dry_run:
-        with explaining(location, "delete"):
-            obstore.delete(open_bucket(location), [meta["path"] for meta in probes])
+    if doomed := [meta["path"] for meta in probes if meta["path"] in remove]:
+        remove_probes(location, doomed)
     return found + [_left(meta["path"], [meta["size"]], [_at(meta)]) for meta in probes]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -185,9 +184,16 @@ class StorageContract:
         store(storage, "one")
         mine = storage.begin("mine")
         fill(mine.path, "mine")
-        assert storage.sweep(time.time() + 60, dry_run=False) == []
+        assert storage.sweep(-60, [".part-mine", "mine"]) == []
         mine.commit()
         assert len(storage.files("mine")) == len(storage.files("one")) == 4
+
+    def test_a_probe_is_seen_until_it_is_removed(self, storage: CheckpointStorage) -> None:
+        with storage.probe() as name:
+            assert storage.has(name)
+            assert not storage.has("none/metadata.json")
+        assert not storage.has(name)
+        assert storage.scan() == []
 
     def test_a_check_leaves_nothing(self, storage: CheckpointStorage, tmp_path: Path) -> None:
         storage.check_writable()

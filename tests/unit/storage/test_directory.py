@@ -246,21 +246,31 @@ def test_a_forked_process_closes_the_folder_and_can_save_again(storage: Director
 def test_what_was_left_is_listed_then_removed_and_what_is_new_or_locked_stays(
     tmp_path: Path,
 ) -> None:
-    storage = DirectoryStorage(tmp_path)
+    storage, names = DirectoryStorage(tmp_path, is_own=True), [".part-killed", ".share-old"]
     storage.begin("mine")
-    for name in (".part-killed", ".share-old", ".fetched-old", ".share-new", ".other"):
+    for name in (*names, ".fetched-old", ".other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "weights").write_bytes(b"12345")
-    for name in (".part-killed", ".share-old", ".fetched-old"):
-        for path in (tmp_path / name / "weights", tmp_path / name):
-            os.utime(path, (1000.0, 1000.0))
-    for dry_run in (True, False):
-        found = storage.sweep(2000.0, dry_run=dry_run)
-        assert [(each.name, each.num_bytes, each.changed_at) for each in found] == [
-            (".fetched-old", 5, 1000.0), (".part-killed", 5, 1000.0), (".share-old", 5, 1000.0),
+        os.utime(tmp_path / name / "weights", (1000.0, 1000.0))  # as copies have it
+        os.utime(tmp_path / name, (1000.0, 1000.0))
+    found = storage.sweep(60, names)
+    assert [each.name for each in found] == [".part-killed"]  # the others may be in use
+    for _ in range(2):
+        found = storage.sweep(-60)
+        assert [(each.name, each.num_bytes) for each in found] == [
+            (".fetched-old", 5), (".share-old", 5),
         ]  # fmt: skip
+    storage.sweep(-60, [".share-old"])
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == [".other", ".part-mine", ".share-new"]
+    assert left == [".fetched-old", ".other", ".part-mine"]
+
+
+def test_in_a_folder_of_the_user_only_old_drafts_are_left_overs(tmp_path: Path) -> None:
+    for name in (".part-killed", ".share-links", ".read-later", ".fetched-mail"):
+        (tmp_path / name).mkdir()
+    storage = DirectoryStorage(tmp_path)
+    assert storage.sweep(60) == []  # a writer on another computer may have its lock
+    assert [each.name for each in storage.sweep(-60)] == [".part-killed"]
 
 
 def test_folders_that_are_no_whole_checkpoints_are_named(tmp_path: Path) -> None:
