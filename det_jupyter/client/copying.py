@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from det_jupyter.contract.messages import CheckpointView
@@ -13,6 +14,7 @@ from det_jupyter.storage import (
     open_storage,
     path_of,
 )
+from det_jupyter.storage.copies import find_outer_checkpoint
 
 
 def storage_at(given: str) -> CheckpointStorage:
@@ -33,6 +35,11 @@ def check_target(given: str) -> str:
         CheckpointError: They cannot.
     """
     storage = storage_at(given)
+    if outer := find_outer_checkpoint(storage.location):
+        raise CheckpointError(
+            f"{storage.location} is in the checkpoint {outer}, with which it would be deleted; "
+            "choose another folder"
+        )
     storage.check_writable()
     return storage.location
 
@@ -58,6 +65,7 @@ def copy_checkpoint(view: CheckpointView, location: str) -> bool:
     if not there:
         try:
             with storage.reading(uuid) as folder:
+                _check_links(folder)
                 to.store(uuid, folder)
         except OSError as error:
             where = error.filename or to.location
@@ -65,3 +73,14 @@ def copy_checkpoint(view: CheckpointView, location: str) -> bool:
     if to.files(uuid) != files:
         raise CheckpointError(f"checkpoint {uuid}: {to.location} has other files of this name")
     return not there
+
+
+def _check_links(folder: Path) -> None:
+    """Check that all files are in the folder itself: a link may lead elsewhere from a copy."""
+    for parent, folders, files in os.walk(folder):
+        for path in (Path(parent, name) for name in [*folders, *files]):
+            if path.is_symlink():
+                raise CheckpointError(
+                    f"checkpoint {folder.name}: {path.relative_to(folder)} is a link; put "
+                    "the file in its place, then copy again"
+                )

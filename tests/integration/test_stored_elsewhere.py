@@ -15,7 +15,8 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, MoveCheckpoints
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.errors import Conflict, DetError, NotFound
-from det_jupyter.master.background.deleting import delete
+from det_jupyter.master.background import garbage
+from det_jupyter.master.background.deleting import delete, remove_files
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.storage import open_storage
 from det_jupyter.storage.buckets.storage import BucketStorage
@@ -107,6 +108,47 @@ def test_a_checkpoint_is_not_moved_to_where_its_copy_is_not_whole(
         client.change(request)
 
 
+def test_no_other_name_of_its_own_folder_is_another_storage(
+    det: Det, client: Client, routes: Routes, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(own_folder())
+    for same in (f"{tmp_path}/link", f"{own_folder()}/../checkpoints"):
+        with pytest.raises(DetError, match=r"checkpoint good: .* are the same"):
+            det("c", "move", "good", "--to", same)
+    carry_out(routes)
+    assert sorted(path.name for path in own_folder().iterdir()) == ["bad", "good"]
+    with pytest.raises(Conflict, match="got 'link', expected a bucket or an absolute folder"):
+        client.change(MoveCheckpoints(uuids=["good"], location="link"))
+
+
+def test_nothing_is_stored_in_a_checkpoint(det: Det, client: Client, tmp_path: Path) -> None:
+    for inner in (own_folder() / "bad", own_folder() / "good" / "a" / "b"):
+        with pytest.raises(DetError, match=r"is in the checkpoint .*; choose another folder"):
+            det("c", "copy", "good", "--to", str(inner))
+        with pytest.raises(Conflict, match=r"is in the checkpoint .*; choose another folder"):
+            client.change(MoveCheckpoints(uuids=["good"], location=str(inner)))
+    assert not (own_folder() / "good" / "a").exists()
+
+
+def test_links_are_not_copied(det: Det, tmp_path: Path) -> None:
+    (own_folder() / "good" / "data").symlink_to(tmp_path)
+    with pytest.raises(DetError, match="checkpoint good: data is a link"):
+        det("c", "move", "good", "--to", str(tmp_path / "there"))
+    assert not (tmp_path / "there" / "good").exists()
+
+
+def test_the_old_files_stay_if_the_copy_is_not_whole_when_they_are_to_be_deleted(
+    det: Det, routes: Routes, tmp_path: Path
+) -> None:
+    det("c", "move", "good", "--to", str(tmp_path / "there"))
+    (tmp_path / "there" / "good" / "state_dict.pt").write_bytes(b"cut")
+    (command,) = pending_deletions(routes.service.machine.state)
+    removed = remove_files(command, paths.data_dir())
+    assert "good alone: checkpoint good: " in removed.problems[0]
+    assert "has other files of it" in removed.problems[0]
+    assert (own_folder() / "good" / "state_dict.pt").exists()
+
+
 def write_checkpoint(client: Client, folder: Path, uuid: str, steps: int) -> None:
     """Write a checkpoint of experiment 7 of another master."""
     blobs = BlobStore(folder.parent / "blobs")
@@ -170,14 +212,19 @@ def test_a_copy_takes_the_place_of_a_checkpoint_that_is_lost(
 
 
 def test_garbage_is_listed_with_its_reason_then_deleted(
-    det: Det, routes: Routes, tmp_path: Path
+    det: Det, client: Client, routes: Routes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert det("c", "gc") == "There is nothing to delete."
     draft = own_folder() / ".part-killed"
     draft.mkdir()
     (draft / "weights").write_bytes(b"x" * 1000)
-    write_unrecorded("lost", age_s=90_000)
-    write_unrecorded("young", age_s=60)
+    monkeypatch.setattr(garbage, "_SETTLED_S", 0.0)
+    (trial,) = routes.service.machine.state.trials.values()
+    assert trial.ended_at is not None
+    write_unrecorded("lost", trial.ended_at)
+    write_unrecorded("of_a_lost_database", trial.created_at - 60)
+    write_unrecorded("later", trial.ended_at + 7200)
+    write_unrecorded("of_another_trial", trial.ended_at, trial_id=2)
     routes.post("/experiments/1/retention", save_experiment_best=0, save_trial_best=0,
                 save_trial_latest=9)  # fmt: skip
     dry = json.loads(det("c", "gc", "--dry-run", "--json"))
@@ -185,18 +232,20 @@ def test_garbage_is_listed_with_its_reason_then_deleted(
         ("draft", ".part-killed"), ("unrecorded", "lost"),
     ]  # fmt: skip
     assert draft.exists()
-    assert det("c", "gc", "--yes").startswith("Deleted 2 items (")
+    shown = [each["Path"] for each in dry if each["Why"] == "draft"]
+    done = client.collect_garbage(shown)
+    assert [each.path for each in done.found] == shown  # only what a list has shown
+    assert det("c", "gc", "--yes").startswith("Deleted 1 item (")
     left = sorted(path.name for path in own_folder().iterdir())
-    assert left == ["bad", "good", "young"]
+    assert left == ["bad", "good", "later", "of_a_lost_database", "of_another_trial"]
 
 
-def write_unrecorded(uuid: str, *, age_s: float) -> None:
+def write_unrecorded(uuid: str, at: float, trial_id: int = 1) -> None:
     """Write a whole checkpoint of which there is no record."""
     folder = own_folder() / uuid
     folder.mkdir()
     file = folder / "metadata.json"
-    file.write_text(json.dumps({"uuid": uuid, "experiment_id": 1, "trial_id": 1}))
-    at = file.stat().st_mtime - age_s
+    file.write_text(json.dumps({"uuid": uuid, "experiment_id": 1, "trial_id": trial_id}))
     for path in (file, folder):
         os.utime(path, (at, at))
 

@@ -122,7 +122,7 @@ def adopt(client: Client, given: str) -> Adopted:
         _import(client, storage, key, own, result)
     for uuid in gone:
         try:
-            client.change(MoveCheckpoints(uuids=[uuid], location=storage.location))
+            client.change(MoveCheckpoints(uuids=[uuid], location=storage.location, is_lost=True))
             result.found_again.append(uuid)
         except Conflict as error:
             result.problems.append(str(error))

@@ -204,13 +204,20 @@ class DropCheckpoints(ChangeRequest):
 
 
 class MoveCheckpoints(ChangeRequest):
-    """Use the copies of checkpoints in another storage from now on, and delete the others."""
+    """Use the copies of checkpoints in another storage from now on, and delete the others.
+
+    Args:
+        location: Of that storage, as in bucket_urls.py, or an absolute folder.
+        is_lost: The checkpoints are not where they were. If they are found there again, as on a
+            drive that was not mounted, they stay.
+    """
 
     path = "/checkpoints/move"
     answer = list[CheckpointView]
     kind: Literal["move_checkpoints"] = "move_checkpoints"
     uuids: Annotated[list[str], Field(min_length=1)]
-    location: Annotated[str, Field(min_length=1, max_length=4000)]  # of that storage
+    location: Annotated[str, Field(min_length=1, max_length=4000)]
+    is_lost: StrictBool = False
 
 
 class KillTrial(OfTrial):

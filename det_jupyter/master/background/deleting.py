@@ -31,6 +31,7 @@ from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import CheckpointStorage, open_storage, path_of
 from det_jupyter.storage.contract import is_name, read_metadata
+from det_jupyter.storage.copies import find_copy_problem
 from det_jupyter.storage.directory import remove_tree
 
 logger = logging.getLogger(__name__)
@@ -120,11 +121,16 @@ def remove_files(
     """
     removed = Removed()
     globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
+    copies = command.copies if isinstance(command, DeleteCheckpoints) else {}
     elsewhere = command.elsewhere if isinstance(command, DeleteExperiment) else {}
     open_cached = cache(partial(open_storage, data_dir=data_dir))
     try:
         for uuid, path in command.paths.items():
-            if not removed.is_away:  # else each would take as long to find that out
+            if removed.is_away:  # each would take as long to find that out
+                break
+            if problem := _find_copy_problem(path, copies.get(uuid), removed):
+                removed.problems.append(f"left {path} alone: {problem}")
+            else:
                 storage = open_cached(elsewhere.get(uuid, command.location))
                 _remove_checkpoint(storage, uuid, path, globs, removed)
         if isinstance(command, DeleteExperiment):
@@ -163,6 +169,15 @@ def _unrecorded(
                 and metadata.get("trial_id") in command.trial_ids
             ):
                 yield path.name
+
+
+def _find_copy_problem(path: str, copy: str | None, removed: Removed) -> str:
+    """Return why a checkpoint that was moved to `copy` is not deleted; "": it is."""
+    try:
+        return find_copy_problem(path, copy) if copy is not None else ""
+    except (CheckpointError, OSError) as error:
+        removed.is_away |= isinstance(error, BucketProblem) and error.kind == "away"
+        return str(error)
 
 
 def _remove_checkpoint(

@@ -39,7 +39,8 @@ from det_jupyter.master.machine.rules.queue_checks import find_queue_problems
 from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.pools_file import read_pools, write_pools
 from det_jupyter.master.service.service import Service
-from det_jupyter.storage import find_checkpoint, open_storage, path_of
+from det_jupyter.storage import find_checkpoint, folder_at, open_storage, path_of
+from det_jupyter.storage.copies import find_copy_problem, find_outer_checkpoint
 from det_jupyter.storage.globs import check_globs, must_match
 
 
@@ -133,7 +134,7 @@ async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequ
         case MoveCheckpoints():
             moved = [one for uuid in change.uuids if (one := state.checkpoints.get(uuid))]
             owners = {one.uuid: state.experiment(one.experiment_id) for one in moved}
-            await asyncio.to_thread(_check_copies, moved, owners, change.location)
+            await asyncio.to_thread(_check_copies, moved, owners, change)
             service.apply(change)
             return [
                 service.machine.state.checkpoints[uuid] for uuid in dict.fromkeys(change.uuids)
@@ -195,15 +196,20 @@ def check_working_directory(experiment: Experiment) -> None:
 
 
 def _check_copies(
-    moved: Sequence[CheckpointView], owners: Mapping[str, Experiment], location: str
+    moved: Sequence[CheckpointView], owners: Mapping[str, Experiment], change: MoveCheckpoints
 ) -> None:
     """Check that a storage has the same files of checkpoints as the one where they are now.
 
     Raises:
-        Conflict: It has not, or they are not where their experiment stores its checkpoints.
+        Conflict: It has not, or is the same one, or they are not where their experiment stores its
+            checkpoints.
     """
-    there = open_storage(location, paths.data_dir())
-    problems = []
+    location, problems = change.location, []
+    there, folder = open_storage(location, paths.data_dir()), folder_at(location)
+    if there.location != location or (folder is not None and not folder.is_absolute()):
+        raise Conflict(f"location: got {location!r}, expected a bucket or an absolute folder")
+    if outer := find_outer_checkpoint(location):
+        raise Conflict(f"{location} is in the checkpoint {outer}; choose another folder")
     for one in moved:
         if one.location == there.location:
             continue
@@ -211,13 +217,13 @@ def _check_copies(
         if not one.is_placed and one.path != path_of(here, one.uuid):
             problems.append(f"checkpoint {one.uuid}: {one.path} is not in {here.location}")
             continue
-        # None, if they are lost, and this is a copy.
-        files = find_checkpoint(one.path)[0].files(one.uuid) if one.state != "DELETED" else {}
-        copied = there.files(one.uuid)
-        if not copied or (files and files != copied):
-            problems.append(
-                f"checkpoint {one.uuid}: {location} has other files of it than {one.location}"
-            )
+        if one.state == "DELETED" or change.is_lost:
+            if not there.files(one.uuid):
+                problems.append(f"checkpoint {one.uuid}: not in {location}")
+        elif not find_checkpoint(one.path)[0].files(one.uuid):
+            problems.append(f"checkpoint {one.uuid}: {one.path} is not there any more")
+        elif problem := find_copy_problem(one.path, path_of(there, one.uuid)):
+            problems.append(problem)
     if problems:
         raise Conflict("; ".join(problems))
 

@@ -153,4 +153,4 @@ def on_drop_checkpoints(turn: Turn, event: DropCheckpoints) -> None:
 
 def on_move_checkpoints(turn: Turn, event: MoveCheckpoints) -> None:
     """Use copies of checkpoints in another storage; if one is missing or in use, none is moved."""
-    move_checkpoints(turn, event.uuids, event.location)
+    move_checkpoints(turn, event.uuids, event.location, is_lost=event.is_lost)

@@ -51,7 +51,9 @@ class DeleteCheckpoints:
         location: The storage that contains all of them; None: det_jupyter's own.
         paths: Where each checkpoint is stored, by uuid.
         globs: Patterns of the files to delete; none: all files.
-        is_former: Whether the checkpoints were moved from there, so that they are elsewhere.
+        is_former: Whether the checkpoints were moved from there.
+        copies: Where they are now, by uuid, if they were moved: they are deleted only if the same
+            files are there.
         cause: Number of the event that led to the command.
     """
 
@@ -60,6 +62,7 @@ class DeleteCheckpoints:
     paths: Mapping[str, str]
     globs: Sequence[str] = ()
     is_former: bool = False
+    copies: Mapping[str, str] = field(default_factory=dict)
     cause: int
 
 

@@ -17,8 +17,13 @@ from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.retention import find_uses, former_deletions
 
 
-def move_checkpoints(turn: Turn, uuids: Sequence[str], location: str) -> None:
+def move_checkpoints(
+    turn: Turn, uuids: Sequence[str], location: str, *, is_lost: bool = False
+) -> None:
     """Record that checkpoints are in another storage; those that are there already are left out.
+
+    Args:
+        is_lost: They are not where they were, so nothing is to be deleted there.
 
     Raises:
         Conflict: One is not known, being changed, or in use; none is moved.
@@ -37,12 +42,12 @@ def move_checkpoints(turn: Turn, uuids: Sequence[str], location: str) -> None:
         raise Conflict("; ".join(problems))
     for uuid, path in moved.items():
         checkpoint = turn.state.checkpoints[uuid]
+        before, checkpoint.path, checkpoint.is_placed = checkpoint.path, path, True
         if checkpoint.state == "DELETED":
             _list_again(turn, checkpoint)
-        else:
-            checkpoint.former = checkpoint.path
+        elif not is_lost:
+            checkpoint.former = before
             turn.commands.extend(former_deletions(turn.state, [checkpoint]))
-        checkpoint.path, checkpoint.is_placed = path, True
         turn.changes.checkpoints.add(uuid)
     _follow(turn, moved)
 
@@ -79,7 +84,9 @@ def _find_problem(turn: Turn, uuid: str, checkpoint: CheckpointView | None) -> s
             f"checkpoint {uuid} was imported: its files, {checkpoint.path}, belong to another "
             "tool; copy it instead"
         )
-    if checkpoint.globs or checkpoint.former:
+    listed = turn.state.trial(checkpoint.trial_id).checkpoints
+    is_deleting = checkpoint.state == "COMPLETED" and uuid not in listed
+    if is_deleting or checkpoint.globs or checkpoint.former:
         return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
     owner = turn.state.experiment(checkpoint.experiment_id)
     if not owner.state.is_terminal:

@@ -9,7 +9,8 @@ A checkpoint is kept if any of these applies:
                             not over started from it; independent of the policy
     registered              it is a version of a model (handlers/models.py); independent of the
                             policy
-    foreign                 another tool saved it; independent of the policy
+    placed                  a user has moved, adopted or imported it (moving.py); independent of
+                            the policy
 
 Checkpoints are compared by the validation at their step. One without a validation, or whose metric
 is not a finite number, is never among the best; of equally good ones the older comes first.
@@ -74,15 +75,18 @@ def _select_best(
 def find_unneeded(
     state: MachineState, indexes: Indexes, experiment: Experiment, storage: Storage
 ) -> list[str]:
-    """Return the uuids of an experiment's checkpoints that are not kept, trial by trial."""
+    """Return the uuids of an experiment's checkpoints that are not kept, trial by trial.
+
+    A policy leaves alone what a user has moved, adopted or imported.
+    """
     trials = state.trials_of(experiment)
     own = [state.checkpoints[uuid] for trial in trials for uuid in trial.checkpoints]
     kept = select_kept(own, storage, experiment.direction)
     if len(kept) < len(own):
         users = {experiment.id, *indexes.dependents_of(experiment.id)} & state.experiments.keys()
         kept.update(*(_used_by(state.experiments[i], indexes) for i in users))
-        kept |= state.registered().keys() | {one.uuid for one in own if one.is_foreign}
-    return [one.uuid for one in own if one.uuid not in kept]
+        kept |= state.registered().keys()
+    return [one.uuid for one in own if one.uuid not in kept and not one.is_placed]
 
 
 def find_users(state: MachineState, indexes: Indexes, experiment: Experiment) -> list[int]:
@@ -297,13 +301,17 @@ def _deletions(
 def former_deletions(
     state: MachineState, moved: Iterable[CheckpointView]
 ) -> list[DeleteCheckpoints]:
-    """Return the commands that delete checkpoints where they were moved from."""
+    """Return the commands that delete checkpoints where they were moved from.
+
+    Those that were deleted since have no copy.
+    """
     return [
         DeleteCheckpoints(
             experiment_id=one.experiment_id,
             location=one.former.rpartition("/")[0] or "/",
             paths={one.uuid: one.former},
             is_former=True,
+            copies={one.uuid: one.path} if one.state != "DELETED" else {},
             cause=state.seq,
         )
         for one in moved

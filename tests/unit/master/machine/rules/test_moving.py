@@ -9,6 +9,7 @@ from det_jupyter.contract.messages import (
     DropCheckpoints,
     MoveCheckpoints,
     Pause,
+    SetRetention,
 )
 from det_jupyter.errors import Conflict
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment
@@ -53,6 +54,7 @@ def test_a_moved_checkpoint_is_used_where_it_is_now_and_deleted_where_it_was() -
         location="/checkpoints",
         paths={"ckpt20": "/checkpoints/ckpt20"},
         is_former=True,
+        copies={"ckpt20": f"{BUCKET}/ckpt20"},
         cause=world.machine.state.seq,
     )
     assert commands == [deletion]
@@ -110,3 +112,37 @@ def test_a_deleted_checkpoint_of_which_a_copy_was_found_is_listed_again() -> Non
     latest = world.trial().latest_checkpoint
     assert latest is not None
     assert latest.path == f"{BUCKET}/ckpt20"
+
+
+def test_what_was_lost_is_not_deleted_where_it_is_found_again() -> None:
+    world = world_after()
+    lost = MoveCheckpoints(uuids=["ckpt20"], location=BUCKET, is_lost=True)
+    assert world.tell(lost) == []
+    found = world.machine.state.checkpoints["ckpt20"]
+    assert (found.path, found.former) == (f"{BUCKET}/ckpt20", "")
+    assert pending_deletions(world.machine.state) == []
+
+
+def test_one_that_is_being_deleted_is_not_moved() -> None:
+    world = world_after(DropCheckpoints(uuids=["ckpt20"]))
+    with pytest.raises(Conflict, match="files of checkpoint ckpt20 are being deleted"):
+        world.tell(move("ckpt20"))
+
+
+def test_one_that_was_moved_and_deleted_needs_no_copy_to_be_deleted_where_it_was() -> None:
+    world = world_after(move("ckpt20"), DropCheckpoints(uuids=["ckpt20"]))
+    world.tell(CheckpointsDeleted(experiment_id=1, uuids=["ckpt20"]))
+    (left,) = pending_deletions(world.machine.state)
+    assert isinstance(left, DeleteCheckpoints)
+    assert (left.paths, left.copies) == ({"ckpt20": "/checkpoints/ckpt20"}, {})
+
+
+def test_no_policy_deletes_what_a_user_has_moved() -> None:
+    world = world_after(move("ckpt10"))
+    none = SetRetention(
+        experiment_id=1, save_experiment_best=0, save_trial_best=0, save_trial_latest=0
+    )
+    commands = world.tell(none)
+    assert [each.paths for each in commands if isinstance(each, DeleteCheckpoints)] == [
+        {"ckpt20": "/checkpoints/ckpt20"}
+    ]
