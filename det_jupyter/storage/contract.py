@@ -209,6 +209,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a checkpoint: it has no {METADATA_FILE}") from None
     except OSError as error:
         raise CheckpointError(f"{path / METADATA_FILE}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path / METADATA_FILE} is damaged: {error}") from None
     return metadata

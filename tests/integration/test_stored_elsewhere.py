@@ -193,6 +193,35 @@ def test_checkpoints_are_adopted_without_the_database_that_knew_them(
     assert len(experiment.trials) == 1
 
 
+def test_what_hostile_files_say_is_left_out_and_named(
+    det: Det, client: Client, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    write_checkpoint(client, there, "whole", 10)
+    files = {
+        "a": {"metadata.json": "[" * 200_000},
+        "b": {"metadata.json": {"steps_completed": 10**30}},
+        "c": {"load_data.json": {"config": [1]}},
+        "d": {"load_data.json": {"config": {"labels": 3}, "hparams": "x"}},
+        "e": {"load_data.json": {"config": {"labels": 3}}},
+        "f": {"load_data.json": {"seed": "x"}},
+        "g": {"metadata.json": {"experiment_id": [7], "trial_id": "../x"}},
+        "h": {"metadata.json": {"uuid": "../whole"}},
+    }
+    for uuid, changed in files.items():
+        write_checkpoint(client, there, uuid, 10)
+        for name, fields in changed.items():
+            file = there / uuid / name
+            whole = fields if isinstance(fields, str) else json.dumps(
+                json.loads(file.read_text()) | fields)  # fmt: skip
+            file.write_text(whole)
+    said = det("c", "adopt", str(there)).splitlines()
+    assert all(line.startswith(("Experiment ", "Left out: ")) for line in said), said
+    assert any("load_data.json is damaged: config" in line for line in said)
+    adopted = {one.uuid for one in client.find_checkpoints("*")} - {"good", "bad"}
+    assert adopted == {"whole", "b", "g"}  # a step or a number that is none is left out
+
+
 def test_a_copy_takes_the_place_of_a_checkpoint_that_is_lost(
     det: Det, client: Client, routes: Routes, tmp_path: Path
 ) -> None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from det_jupyter.client.client import Client
 from det_jupyter.client.copying import storage_at
 from det_jupyter.client.imports.importing import ENTRYPOINT
@@ -36,6 +38,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.journal import Progress
 from det_jupyter.contract.trial.captured import blobs_of
 from det_jupyter.contract.trial.origin import CODE_FOLDER, LOAD_DATA_FILE, Origin
+from det_jupyter.contract.values.text import size
 from det_jupyter.errors import CheckpointError, ConfigError, Conflict, NotFound
 from det_jupyter.storage import (
     METADATA_FILE,
@@ -48,6 +51,9 @@ from det_jupyter.storage.contract import CheckpointFiles
 
 LABEL = "adopted"
 _AT_ONCE = 8  # checkpoints that are read
+_READ = (METADATA_FILE, LOAD_DATA_FILE)
+_MOST_BYTES = 64 << 20  # of one of these files
+_MOST_STEPS = 1 << 53
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,15 +168,30 @@ def _is_gone(view: CheckpointView) -> bool:
 
 def _read(storage: CheckpointStorage, files: CheckpointFiles, result: Adopted) -> _Found | None:
     try:
-        with storage.reading(files.uuid, (METADATA_FILE, LOAD_DATA_FILE).__contains__) as folder:
+        with storage.reading(files.uuid, _READ.__contains__) as folder:
+            for name in _READ:
+                path = folder / name
+                if path.exists() and path.stat().st_size > _MOST_BYTES:
+                    raise CheckpointError(f"its {name} has more than {size(_MOST_BYTES)}")
             metadata = read_metadata(folder)
             if metadata.get("uuid") != files.uuid:
                 raise CheckpointError(f"its {METADATA_FILE} is that of {metadata.get('uuid')!r}")
             origin = Origin.read(folder) if (folder / LOAD_DATA_FILE).exists() else None
+            _check_types(origin)
     except (CheckpointError, AttributeError) as error:
         result.problems.append(f"{path_of(storage, files.uuid)}: {error}")
         return None
     return _Found(files, metadata, origin)
+
+
+def _check_types(origin: Origin | None) -> None:
+    """Check the fields that are used; a checkpoint is a file of others."""
+    given = {} if origin is None else {"config": origin.config, "hparams": origin.hparams}
+    strange = [name for name, each in given.items() if not isinstance(each, dict | None)]
+    if origin is not None and not isinstance(origin.seed, int | None):
+        strange.append("seed")
+    if strange or not isinstance((given.get("config") or {}).get("labels"), list | None):
+        raise CheckpointError(f"its {LOAD_DATA_FILE} is damaged: {' '.join(strange) or 'labels'}")
 
 
 def _import(
@@ -186,17 +207,22 @@ def _import(
         trials[each.trial_id].append(each)
     number, config = key
     named = f"experiment {number}" if number else "checkpoints"
-    request = ImportExperiment(
-        key=hashlib.sha256(f"{storage.location} {number} {config}".encode()).hexdigest(),
-        source=f"{named} in {storage.location}",
-        config=_config(own[0], named),
-        capsule=_capsule(client, storage, own[0], f"Adopted from {storage.location}"),
-        python=sys.executable,  # continues its training
-        cwd=os.getcwd(),
-        trials=[_trial(storage, *each) for each in sorted(trials.items())],
-    )
     try:
+        request = ImportExperiment(
+            key=hashlib.sha256(f"{storage.location} {number} {config}".encode()).hexdigest(),
+            source=f"{named} in {storage.location}",
+            config=_config(own[0], named),
+            capsule=_capsule(client, storage, own[0], f"Adopted from {storage.location}"),
+            python=sys.executable,  # continues its training
+            cwd=os.getcwd(),
+            trials=[_trial(storage, *each) for each in sorted(trials.items())],
+        )
         view = client.change(request)
+    except ValidationError as error:  # a number that is too large, for example
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        result.problems.append(f"{named} in {storage.location}: {where}: {first['msg']}")
+        return
     except (Conflict, ConfigError) as error:
         result.problems.append(f"{named} in {storage.location}: {error}")
         return
@@ -210,7 +236,7 @@ def _import(
 
 def _steps_of(found: _Found) -> int:
     steps = found.metadata.get("steps_completed")
-    return steps if isinstance(steps, int) and steps >= 0 else 0
+    return steps if isinstance(steps, int) and 0 <= steps < _MOST_STEPS else 0
 
 
 def _trial(storage: CheckpointStorage, number: int, own: Sequence[_Found]) -> ImportedTrial:

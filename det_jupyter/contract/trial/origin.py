@@ -130,7 +130,7 @@ class Origin:
             ) from None
         except OSError as error:
             raise CheckpointError(f"{path / LOAD_DATA_FILE}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"{path / LOAD_DATA_FILE} is damaged: {error!r}") from None
 
     @classmethod

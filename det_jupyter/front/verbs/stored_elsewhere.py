@@ -72,7 +72,8 @@ def adopt_all(call: Call) -> str:
 def _adopted_lines(call: Call, found: Adopted) -> list[str]:
     lines = [
         f"Experiment {number} has {count(num, 'checkpoint')} of {found.location}; "
-        f"`{call.reader.experiment} list-checkpoints {number}` lists them."
+        f"`{call.reader.experiment} list-checkpoints {number}` lists them, and deleting it "
+        "deletes these files."
         for number, num in found.experiments.items()
     ]
     if found.found_again:
