@@ -27,9 +27,10 @@ def find_copy_problem(path: str, copy: str) -> str:
     files, copied = here.files(uuid), there.files(uuid)
     if not copied or (files and files != copied):
         return f"checkpoint {uuid}: {there.location} has other files of it than {here.location}"
-    with there.probe() as name:
-        if here.has(name):
-            return f"checkpoint {uuid}: {there.location} and {here.location} are the same"
+    if files:
+        with there.probe() as name:
+            if here.has(name):
+                return f"checkpoint {uuid}: {there.location} and {here.location} are the same"
     return ""
 
 

@@ -24,6 +24,7 @@ from det_jupyter.storage.buckets.leftovers import Keys, signed
 from det_jupyter.storage.buckets.opening import ask_region, azure_config, open_bucket
 from det_jupyter.storage.buckets.process import transfers
 from det_jupyter.storage.buckets.storage import BucketStorage
+from det_jupyter.storage.copies import find_copy_problem, find_outer_checkpoint
 from tests.bucket_keys import KEYS
 from tests.bucket_server import Answer, BucketServer, error
 from tests.integration.bucket_support import bucket, server
@@ -521,3 +522,31 @@ def test_an_object_that_is_gone_is_not_waited_for(
     with pytest.raises(BucketProblem, match=r"an object to read is not there") as caught:
         storage.download("one", tmp_path)
     assert caught.value.kind == "absent"
+
+
+def test_an_upload_is_not_committed_if_its_files_were_removed_meanwhile(
+    bucket: BucketServer, storage: BucketStorage, tmp_path: Path
+) -> None:
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    for name in ("weights", METADATA_FILE):
+        (draft / name).write_text('{"uuid": "one"}')
+    transfers.ask("put", storage.location, "one", folder=str(draft), share=0)
+    bucket.replace("team/one/weights", None)
+    with pytest.raises(BucketProblem, match="weights was removed from the bucket during"):
+        transfers.ask("commit", storage.location, "one", folder=str(draft), share=0, num_shares=1)
+    assert storage.files("one") == {}
+    storage.store("one", draft)  # as the next attempt
+    assert storage.files("one").keys() == {"weights", METADATA_FILE}
+
+
+def test_other_names_of_a_bucket_are_the_same_place(
+    bucket: BucketServer, storage: BucketStorage
+) -> None:
+    store(storage, "one")
+    path, root = f"{storage.location}/one", storage.location.removesuffix("/team")
+    for same in (f"{root}//team/one", path.replace("127.0.0.1", "localhost")):
+        assert find_copy_problem(path, same).endswith("are the same")
+        assert find_copy_problem(same, path).endswith("are the same")
+    assert find_outer_checkpoint(f"{path}/inner/folder") == path
+    assert find_outer_checkpoint(storage.location) == ""

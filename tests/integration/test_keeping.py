@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -217,8 +218,12 @@ def test_a_checkpoint_that_a_killed_rank_did_not_record_is_deleted_with_its_expe
     unrecorded = make_checkpoint(root, "unrecorded", metadata={"uuid": "unrecorded", **origin})
     command = DeleteExperiment(experiment_id=1, trial_ids=(7,), location=None, paths={}, cause=1)
     elsewhere = replace(command, location=str(root))
+    now = time.time()
+    spans, earlier = {(1, 7): (now - 60, now + 60)}, {(1, 7): (now + 30, now + 60)}
     for each, deletes in ((elsewhere, False), (command, True)):
-        assert remove_files(each, tmp_path, ["recorded"]) == Removed()
+        assert remove_files(each, tmp_path, ["recorded"], earlier) == Removed()
+        assert unrecorded.exists()
+        assert remove_files(each, tmp_path, ["recorded"], spans) == Removed()
         assert unrecorded.exists() is not deletes
     assert sorted(root.iterdir()) == sorted(of_others)
 

@@ -198,7 +198,7 @@ def test_what_hostile_files_say_is_left_out_and_named(
 ) -> None:
     there = tmp_path / "there"
     write_checkpoint(client, there, "whole", 10)
-    files = {
+    files: dict[str, dict[str, str | dict[str, object]]] = {
         "a": {"metadata.json": "[" * 200_000},
         "b": {"metadata.json": {"steps_completed": 10**30}},
         "c": {"load_data.json": {"config": [1]}},

@@ -248,6 +248,9 @@ def delete(call: Call) -> str:
         what = f"the files that match {' or '.join(globs)} of {what}"
     else:
         what = f"{what} ({size(sum(view.size_bytes for view in views))})"
+    owners = sorted({view.experiment_id for view in views})
+    if len(owners) > 1:
+        what += f" of experiments {', '.join(map(str, owners))}"
     if not confirm(f"Delete {what}?", call.options):
         return f"Nothing is deleted; {'it stays' if len(views) == 1 else 'all stay'}."
     call.client.change(DropCheckpoints(uuids=[view.uuid for view in views], globs=globs or []))

@@ -7,30 +7,33 @@ uuid is there; anything else is kept, and reported. Commands are idempotent.
 A rank that is killed just after it has completed a checkpoint has no time to record it, so the
 master does not know its uuid. When the experiment is deleted, such checkpoints are found by their
 metadata, but only in det_jupyter's own folder: another folder may have checkpoints of other
-masters, whose experiments have the same numbers.
+masters, whose experiments have the same numbers. In its own folder a database that is lost may
+have had the same numbers, so they must have been written while the trial was trained.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.disk_space import is_no_room
 from det_jupyter.contract.host.rundir import runs_root
 from det_jupyter.contract.messages import State
 from det_jupyter.errors import BucketProblem, CheckpointError
+from det_jupyter.master.background.spans import Span, is_written_in, spans_of
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints, DeleteExperiment, Deletion
 from det_jupyter.master.machine.model.events import CheckpointsDeleted, ExperimentDeleted
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import CheckpointStorage, open_storage, path_of
-from det_jupyter.storage.contract import is_name, read_metadata
+from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
 from det_jupyter.storage.copies import find_copy_problem
 from det_jupyter.storage.directory import remove_tree
 
@@ -75,8 +78,16 @@ async def _carry_out(service: Service, command: Deletion) -> None:
         experiment = service.machine.state.experiments.get(experiment_id)
         if experiment is None or experiment.state is not State.DELETING:
             return  # the command is repeated, or its deletion has failed
-    recorded = frozenset(service.machine.state.checkpoints)
-    removed = await asyncio.to_thread(remove_files, command, paths.data_dir(), recorded)
+    state = service.machine.state
+    if isinstance(command, DeleteExperiment):
+        spans = spans_of(state, [experiment_id])
+    else:  # of what was deleted since, no copy is needed
+        spans, stored = {}, state.checkpoints
+        copies = {uuid: path for uuid, path in command.copies.items()
+                  if uuid in stored and stored[uuid].state != "DELETED"}  # fmt: skip
+        command = replace(command, copies=copies)
+    recorded = frozenset(state.checkpoints)
+    removed = await asyncio.to_thread(remove_files, command, paths.data_dir(), recorded, spans)
     for problem in removed.problems:
         logger.error("experiment=%d: %s", experiment_id, problem)
     logger.info(
@@ -111,13 +122,16 @@ async def _carry_out(service: Service, command: Deletion) -> None:
 
 
 def remove_files(
-    command: Deletion, data_dir: Path, recorded: Collection[str] | None = None
+    command: Deletion,
+    data_dir: Path,
+    recorded: Collection[str] = (),
+    spans: Mapping[tuple[int, int], Span] = MappingProxyType({}),
 ) -> Removed:
     """Delete the files that a command names.
 
     Args:
-        recorded: The uuids of all checkpoints in the database, to find the experiment's unrecorded
-            ones; None: do not search for these.
+        recorded: The uuids of all checkpoints in the database.
+        spans: When the files of its trials were written, to find the experiment's unrecorded ones.
     """
     removed = Removed()
     globs = command.globs if isinstance(command, DeleteCheckpoints) else ()
@@ -134,11 +148,10 @@ def remove_files(
                 storage = open_cached(elsewhere.get(uuid, command.location))
                 _remove_checkpoint(storage, uuid, path, globs, removed)
         if isinstance(command, DeleteExperiment):
-            open_cached(
-                command.location
-            ).remove_leftovers()  # unfinished files of ranks killed while saving
-            if command.location is None and recorded is not None:
-                for uuid in _unrecorded(command, data_dir / "checkpoints", recorded):
+            # unfinished files of ranks killed while saving
+            open_cached(command.location).remove_leftovers()
+            if command.location is None and spans:
+                for uuid in _unrecorded(data_dir / "checkpoints", recorded, spans):
                     open_cached(None).delete(uuid)
     except CheckpointError as error:
         removed.problems.append(str(error))
@@ -154,7 +167,7 @@ def remove_files(
 
 
 def _unrecorded(
-    command: DeleteExperiment, folder: Path, recorded: Collection[str]
+    folder: Path, recorded: Collection[str], spans: Mapping[tuple[int, int], Span]
 ) -> Iterator[str]:
     """Yield the checkpoints of an experiment's trials in a folder that were not recorded."""
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -165,8 +178,7 @@ def _unrecorded(
             if (
                 isinstance(metadata, dict)
                 and metadata.get("uuid") == path.name  # not a copy that a user has made
-                and metadata.get("experiment_id") == command.experiment_id
-                and metadata.get("trial_id") in command.trial_ids
+                and is_written_in(spans, metadata, (path / METADATA_FILE).stat().st_mtime)
             ):
                 yield path.name
 

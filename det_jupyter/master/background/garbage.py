@@ -24,6 +24,7 @@ from pathlib import Path
 from det_jupyter.contract.messages import CollectedGarbage, DropCheckpoints, Garbage, State
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.master.background.spans import Span, is_written_in, spans_of
 from det_jupyter.master.machine.model.lifecycle import OVER
 from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.service import Service
@@ -32,7 +33,6 @@ from det_jupyter.storage.buckets.storage import copies_dir
 from det_jupyter.storage.directory import DirectoryStorage
 
 _SETTLED_S = 86_400.0  # age of files that no running upload still needs
-_AFTER_END_S = 3_600.0  # in which the last files of a trial may be written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class _Known:
 
     locations: list[str | None]
     is_recorded: Callable[[str], bool]
-    spans: Mapping[tuple[int, int], tuple[float, float]]
+    spans: Mapping[tuple[int, int], Span]
     age_s: float
 
 
@@ -101,17 +101,13 @@ def _known_of(service: Service, now: float) -> _Known:
     state = service.machine.state
     locations = {experiment.location for experiment in state.experiments.values()}
     locations |= {one.location for one in state.checkpoints.values() if one.is_placed}
-    over = {i for i, each in state.experiments.items() if each.state in OVER and not each.source}
+    over = [i for i, each in state.experiments.items() if each.state in OVER and not each.source]
     runs = (trial.allocation for trial in state.trials.values())
     begun = [run.started_at or now for run in runs if run is not None]
     return _Known(
         locations=[None, *sorted(location for location in locations if location is not None)],
         is_recorded=lambda uuid: uuid in service.machine.state.checkpoints,
-        spans={
-            (each.experiment_id, each.id): (each.created_at, each.ended_at + _AFTER_END_S)
-            for each in state.trials.values()
-            if each.experiment_id in over and each.ended_at is not None
-        },
+        spans=spans_of(state, over),
         age_s=max([_SETTLED_S, *(now - at for at in begun)]),
     )
 
@@ -153,16 +149,12 @@ def _unrecorded(own: CheckpointStorage, known: _Known) -> Iterator[Garbage]:
             continue
         with own.reading(each.uuid) as folder:
             metadata, put_at = read_metadata(folder), folder.stat().st_ctime
-        number, trial_id = metadata.get("experiment_id"), metadata.get("trial_id")
-        if not isinstance(number, int) or not isinstance(trial_id, int):
-            continue
-        begun_at, ended_at = known.spans.get((number, trial_id), (0.0, 0.0))
         is_old = max(each.stored_at, put_at) < time.time() - known.age_s
-        if is_old and begun_at <= each.stored_at <= ended_at:
+        if is_old and is_written_in(known.spans, metadata, each.stored_at):
             yield Garbage(
                 kind="unrecorded",
                 path=path_of(own, each.uuid),
-                experiment_id=number,
+                experiment_id=metadata["experiment_id"],
                 num_bytes=each.num_bytes,
                 changed_at=each.stored_at,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -285,3 +286,12 @@ def test_folders_that_are_no_whole_checkpoints_are_named(tmp_path: Path) -> None
     assert found[uuid].endswith("is not a checkpoint: it has no metadata.json")
     assert found["moved"] == "its metadata.json is that of 'other'"
     assert "cut/metadata.json is damaged" in found["cut"]
+
+
+def test_ages_are_not_those_of_a_clock_that_is_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".share-new").mkdir()
+    storage = DirectoryStorage(tmp_path, is_own=True)
+    monkeypatch.setattr(time, "time", lambda: 1e11)
+    assert storage.sweep(60) == []
