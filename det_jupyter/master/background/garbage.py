@@ -100,7 +100,9 @@ def _unneeded(service: Service) -> list[tuple[Garbage, str]]:
 def _known_of(service: Service, now: float) -> _Known:
     state = service.machine.state
     locations = {experiment.location for experiment in state.experiments.values()}
-    locations |= {one.location for one in state.checkpoints.values() if one.is_placed}
+    locations |= {
+        one.location for one in state.checkpoints.values() if one.is_placed and not one.is_foreign
+    }
     over = [i for i, each in state.experiments.items() if each.state in OVER and not each.source]
     runs = (trial.allocation for trial in state.trials.values())
     begun = [run.started_at or now for run in runs if run is not None]

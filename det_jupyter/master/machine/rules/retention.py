@@ -232,7 +232,7 @@ def delete_uploaded(turn: Turn, trial: Trial, uuid: str) -> None:
     shares.
     """
     checkpoint = turn.state.checkpoints.get(uuid)
-    if checkpoint is None:
+    if checkpoint is None or checkpoint.is_foreign:
         return
     experiment = turn.state.experiments.get(checkpoint.experiment_id)
     # Any other storage is one folder for all computers: the rank has deleted the files.
