@@ -212,6 +212,7 @@ def test_only_the_process_that_transfers_imports_obstore() -> None:
         f"{room}.opening",
         f"{room}.leftovers",
         f"{room}.sweeping",
+        f"{room}.probes",
     }
     wrong = [
         where

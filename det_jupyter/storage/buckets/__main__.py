@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from det_jupyter.errors import BucketProblem
-from det_jupyter.storage.buckets.objects import Objects, check, has, put_probe, remove_probes
+from det_jupyter.storage.buckets.objects import Objects
 from det_jupyter.storage.buckets.opening import open_bucket
+from det_jupyter.storage.buckets.probes import check, has, put_probe, remove_probes
 from det_jupyter.storage.buckets.sweeping import scan, sweep
 
 _IDLE_S = 60.0

@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, TypeVar
-from uuid import uuid4
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -42,7 +41,6 @@ Listed: TypeAlias = dict[str, Any]  # size and crc32 of a file
 
 LIST = ".det-files-"
 MARK = ".det-upload-"
-PROBE = ".det-check"  # the same for all: of keys that may not delete, one stays
 # Limits for all requests together: [m] the process needs 210 MB at most, for any files.
 _PART_BYTES, _PARTS_AT_ONCE, _FILES = 8 << 20, 4, ThreadPoolExecutor(3)
 _RANGE_BYTES, RANGES = 8 << 20, ThreadPoolExecutor(8)
@@ -304,51 +302,6 @@ def _unlisted(there: Mapping[str, int]) -> dict[str, Listed]:
     """Return the files of a checkpoint of Determined: it has no lists, and objects for folders."""
     folders = {str(parent) for name in there for parent in PurePosixPath(name).parents}
     return {name: {"size": there[name]} for name in there.keys() - folders}
-
-
-def check(location: str) -> None:
-    """Check that objects can be written, read, listed and deleted. Leaves none.
-
-    Others may check at the same time, so the object may be there, or gone, at any step.
-
-    Raises:
-        BucketProblem: They cannot; the message says what is lacking.
-    """
-    store = open_bucket(location)
-    with explaining(location, "write"), suppress(AlreadyExistsError):
-        obstore.put(store, PROBE, b"det_jupyter", mode="create")
-    try:
-        with explaining(location, "read"), suppress(FileNotFoundError):
-            obstore.get(store, PROBE).bytes()
-        with explaining(location, "list"):
-            next(iter(obstore.list(store, prefix=f"{PROBE}/")), None)
-    finally:
-        remove_probes(location, [PROBE])
-
-
-def put_probe(location: str) -> tuple[str, float]:
-    """Put an object of a new name; return the name, and the time of the server."""
-    store, key = open_bucket(location), f"{PROBE}-{uuid4().hex}"
-    with explaining(location, "write"):
-        obstore.put(store, key, b"det_jupyter")
-    with explaining(location, "read"):
-        return key, float(obstore.head(store, key)["last_modified"].timestamp())
-
-
-def remove_probes(location: str, names: list[str]) -> None:
-    """Remove objects that were put by `check` and `put_probe`."""
-    with explaining(location, "delete"), suppress(FileNotFoundError):
-        obstore.delete(open_bucket(location), names)
-
-
-def has(location: str, name: str) -> bool:
-    """Return whether there is an object of this name."""
-    with explaining(location, "read"):
-        try:
-            obstore.head(open_bucket(location), name)
-        except FileNotFoundError:
-            return False
-    return True
 
 
 @contextmanager

@@ -20,15 +20,13 @@ from det_jupyter.storage.buckets.leftovers import PartUploads, Upload
 from det_jupyter.storage.buckets.objects import (
     LIST,
     MARK,
-    PROBE,
     RANGES,
     Objects,
     at_once,
     explaining,
-    put_probe,
-    remove_probes,
 )
 from det_jupyter.storage.buckets.opening import open_bucket
+from det_jupyter.storage.buckets.probes import PROBE, put_probe, remove_probes
 from det_jupyter.storage.contract import METADATA_FILE
 
 _MOST_NAMED = 3
