@@ -214,6 +214,42 @@ def test_an_archive_of_it_has_the_checkpoint_and_is_imported_elsewhere(
         assert checkpoint.load().model.weight.equal(MODEL.weight)
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "said"),
+    [
+        ("12:01:02.25+00\t2023", "12:01:02.25+00\tinfinity 2023", "Invalid isoformat string"),
+        ('{"lr": 0.2, "width": 3, "global_batch_size": 4}', "[1]", "hparams: Input should be"),
+        ('"steps_completed": 8', '"steps_completed": -8', "steps_completed: Input should be"),
+        (KEPT, "../../etc", "uuid: String should match"),
+        ("\tLong.\t", f"\t{'x' * 30_000}\t", "model line: notes: String should have at most"),
+        ("\tline\tA line", "\t\\n\x1b[31mred\tA line", "model ; red: name: got"),
+    ],
+)
+def test_what_is_not_sound_is_left_out_and_the_rest_imported(
+    bench: Bench, tmp_path: Path, was: str, now: str, said: str
+) -> None:
+    text = PLAIN.read_text()
+    assert was in text
+    (tmp_path / "d.sql").write_text(text.replace(was, now))
+    with DeterminedDump(tmp_path / "d.sql") as source:
+        found = run(bench, source)
+    assert found.counts["experiments"].imported in (1, 2, 3)
+    assert any(said in reason for reason in found.reasons), found.reasons
+    assert not any("\n" in reason or "\x1b" in reason for reason in found.reasons)
+
+
+def test_metrics_that_are_not_sound_do_not_stop_the_experiments_after_them(
+    bench: Bench, tmp_path: Path
+) -> None:
+    text = PLAIN.read_text().replace("0.25}]}\t4\t0\tf\t2", "0.25}]}\t-4\t0\tf\t2")
+    (tmp_path / "d.sql").write_text(text)
+    with DeterminedDump(tmp_path / "d.sql") as source:
+        found = run(bench, source)
+    assert found.counts["experiments"].left_out == 1  # the one without trials
+    assert any("further metrics and logs of experiment 1" in each for each in found.reasons)
+    assert len(bench.service.machine.state.experiments) == 3
+
+
 def test_a_model_of_ones_own_is_not_changed(bench: Bench) -> None:
     Here(bench, bench.store.path.parent).change(CreateModel(name="line"))
     found = from_dump(bench)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from getpass import getpass
 from pathlib import Path
@@ -72,8 +73,8 @@ def _of_determined(call: Call, given: str) -> str:
         print(line, file=sys.stderr, flush=True)
 
     is_address = "://" in given
-    path = Path(given).expanduser()
-    if not is_address and not path.is_file() and not path.is_dir():
+    path = Path(os.path.expanduser(given))
+    if not is_address and not (given and os.path.exists(path)):
         raise DetError(
             f"--from-determined: got {given}, expected the file of a dump that is here, or an "
             "address, such as http://localhost:8080"

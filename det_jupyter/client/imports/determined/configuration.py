@@ -28,6 +28,11 @@ def parse_found(
         ConfigError: It cannot be parsed without the values that are wrong in it, either.
     """
     document = copy.deepcopy(config)
+    left_out: list[str] = []
+    for name in ("searcher", "environment", "checkpoint_storage"):
+        if not isinstance(document.get(name) or {}, dict):
+            kind = type(document.pop(name)).__name__  # the value may have a password
+            left_out.append(f"left out: {name}: got a {kind}, expected a section")
     document.setdefault("entrypoint", None)
     document["entrypoint"] = document["entrypoint"] or _STAND_IN
     document["labels"] = [*(document.get("labels") or []), *labels]
@@ -43,7 +48,6 @@ def parse_found(
     (document.get("environment") or {}).pop("registry_auth", None)  # has a password
     document.pop("integrations", None)  # may have a token
     _name_account(document.get("checkpoint_storage") or {})
-    left_out: list[str] = []
     for _ in range(_ROUNDS):
         try:
             return parse_config(document, default_seed=0), left_out
@@ -77,5 +81,6 @@ def _leave_out(document: dict[str, Any], problem: Problem, stand_in: dict[str, A
         return bool(document.pop("checkpoint_storage", None))
     *outer, key = problem.path.split(".")
     for name in outer:
-        document = document.get(name) or {}
+        found = document.get(name)
+        document = found if isinstance(found, dict) else {}
     return bool(document.pop(key, None))

@@ -16,6 +16,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from det_jupyter.client.imports.determined.records import (
     FoundTrial,
     FoundVersion,
     line_of,
+    refusing,
     seconds,
     steps_of,
 )
@@ -51,6 +53,7 @@ _NEEDED = ("cluster_id", "experiments", "runs")  # the others may be left out of
 _PARTS = {"raw_steps": "training", "raw_validations": "validation", "generic_metrics": ""}
 _INDEXES = {
     "metrics": "trial_id",
+    "experiments": "id",
     "runs": "experiment_id",
     "run_checkpoints": "run_id",
     "run_id_task_id": "run_id",
@@ -86,7 +89,7 @@ class DeterminedDump:
             self._read()
         except BaseException as error:  # whatever it is, the file is not needed any more
             self._rows.close()
-            if isinstance(error, OSError | EOFError):
+            if isinstance(error, OSError | EOFError | ValueError | zlib.error | sqlite3.Error):
                 raise DetError(f"{self.name} cannot be read: {error}") from None
             raise
         return self
@@ -102,91 +105,100 @@ class DeterminedDump:
     def experiments(self) -> Iterator[FoundExperiment]:
         """Yield all experiments, by their ids."""
         columns = _TABLES["experiments"].removesuffix(", model_definition")
-        for row in self._query(f"SELECT {columns} FROM experiments ORDER BY id"):
-            yield FoundExperiment(
-                id=row["id"],
-                config=json.loads(row["config"]),
-                state=row["state"],
-                notes=row["notes"] or "",
-                is_archived=row["archived"] == "t",
-                created_at=seconds(row["start_time"]),
-                ended_at=seconds(row["end_time"]) if row["end_time"] else None,
-            )
+        for row in self._rows.execute(f"SELECT {columns} FROM experiments ORDER BY id"):
+            with refusing():
+                found = FoundExperiment(
+                    id=row["id"],
+                    config=json.loads(row["config"]),
+                    state=row["state"],
+                    notes=row["notes"] or "",
+                    is_archived=row["archived"] == "t",
+                    created_at=seconds(row["start_time"]),
+                    ended_at=seconds(row["end_time"]) if row["end_time"] else None,
+                )
+            yield found
 
     def code(self, experiment_id: int) -> bytes:
         """Return the context directory."""
         found = self._query("SELECT model_definition FROM experiments WHERE id=?", experiment_id)
-        return bytes.fromhex((found[0]["model_definition"] or "").removeprefix("\\x"))
+        with refusing():
+            return bytes.fromhex((found[0]["model_definition"] or "").removeprefix("\\x"))
 
     def trials(self, experiment_id: int) -> Iterator[FoundTrial]:
         """Yield the trials of an experiment, by their ids."""
-        for row in self._query(
-            "SELECT * FROM runs WHERE experiment_id=? ORDER BY id", experiment_id
-        ):
-            found = "SELECT DISTINCT metric_group FROM metrics WHERE trial_id=?"
-            groups = {each["metric_group"] for each in self._query(found, row["id"])}
-            tasks = self._query("SELECT task_id FROM run_id_task_id WHERE run_id=?", row["id"])
-            yield FoundTrial(
-                id=row["id"],
-                state=row["state"],
-                hparams=json.loads(row["hparams"] or "{}"),
-                restarts=row["restarts"] or 0,
-                steps_completed=row["total_batches"] or 0,
-                created_at=seconds(row["start_time"]),
-                ended_at=seconds(row["end_time"]) if row["end_time"] else None,
-                groups=tuple(sorted(groups)),
-                task_ids=tuple(each["task_id"] for each in tasks),
-            )
+        with refusing():
+            for row in self._query(
+                "SELECT * FROM runs WHERE experiment_id=? ORDER BY id", experiment_id
+            ):
+                found = "SELECT DISTINCT metric_group FROM metrics WHERE trial_id=?"
+                groups = {each["metric_group"] or "" for each in self._query(found, row["id"])}
+                tasks = self._query("SELECT task_id FROM run_id_task_id WHERE run_id=?", row["id"])
+                yield FoundTrial(
+                    id=row["id"],
+                    state=row["state"],
+                    hparams=json.loads(row["hparams"] or "{}"),
+                    restarts=row["restarts"] or 0,
+                    steps_completed=row["total_batches"] or 0,
+                    created_at=seconds(row["start_time"]),
+                    ended_at=seconds(row["end_time"]) if row["end_time"] else None,
+                    groups=tuple(sorted(groups)),
+                    task_ids=tuple(each["task_id"] for each in tasks),
+                )
 
     def reports(self, trial: FoundTrial, group: str) -> Iterator[FoundReport]:
         """Yield the metrics of a group."""
-        found = """SELECT * FROM metrics
-            WHERE trial_id=? AND metric_group=? AND archived='f' ORDER BY id"""
-        for row in self._rows.execute(found, (trial.id, group)):
-            yield FoundReport(
-                id=row["id"],
-                group=group,
-                at=seconds(row["end_time"]),
-                steps_completed=row["total_batches"],
-                metrics=json.loads(row["metrics"] or "{}"),
-            )
+        with refusing():
+            found = """SELECT * FROM metrics
+                WHERE trial_id=? AND metric_group=? AND archived='f' ORDER BY id"""
+            for row in self._rows.execute(found, (trial.id, group)):
+                yield FoundReport(
+                    id=row["id"],
+                    group=group,
+                    at=seconds(row["end_time"]),
+                    steps_completed=row["total_batches"],
+                    metrics=json.loads(row["metrics"] or "{}"),
+                )
 
     def checkpoints(self, experiment_id: int) -> Iterator[FoundCheckpoint]:
         """Yield the checkpoints of an experiment."""
-        found = """SELECT c.*, runs.id AS run FROM checkpoints_v2 c
-            JOIN run_checkpoints rc ON rc.checkpoint_id = c.uuid JOIN runs ON runs.id = rc.run_id
-            WHERE runs.experiment_id=? ORDER BY c.report_time, c.uuid"""
-        for row in self._query(found, experiment_id):
-            yield FoundCheckpoint(
-                uuid=row["uuid"],
-                trial_id=row["run"],
-                state=row["state"],
-                steps_completed=steps_of(json.loads(row["metadata"] or "{}")),
-                size_bytes=sum(map(int, json.loads(row["resources"] or "{}").values())),
-                created_at=seconds(row["report_time"]),
-            )
+        with refusing():
+            found = """SELECT c.*, runs.id AS run FROM checkpoints_v2 c
+                JOIN run_checkpoints rc ON rc.checkpoint_id = c.uuid
+                JOIN runs ON runs.id = rc.run_id
+                WHERE runs.experiment_id=? ORDER BY c.report_time, c.uuid"""
+            for row in self._query(found, experiment_id):
+                yield FoundCheckpoint(
+                    uuid=row["uuid"],
+                    trial_id=row["run"],
+                    state=row["state"],
+                    steps_completed=steps_of(json.loads(row["metadata"] or "{}")),
+                    size_bytes=sum(map(int, json.loads(row["resources"] or "{}").values())),
+                    created_at=seconds(row["report_time"]),
+                )
 
     def log(self, trial: FoundTrial) -> Iterator[ImportedLine]:
         """Yield the log of a trial."""
-        for task_id in trial.task_ids:
-            found = "SELECT * FROM task_logs WHERE task_id=? ORDER BY id"
-            for row in self._rows.execute(found, (task_id,)):
-                if row["timestamp"]:
-                    yield line_of(row["timestamp"], row["rank_id"], row["level"], row["log"])
+        with refusing():
+            for task_id in trial.task_ids:
+                found = "SELECT * FROM task_logs WHERE task_id=? ORDER BY id"
+                for row in self._rows.execute(found, (task_id,)):
+                    if row["timestamp"]:
+                        yield line_of(row["timestamp"], row["rank_id"], row["level"], row["log"])
 
     def models(self) -> Iterator[FoundModel]:
         """Yield all models, by name."""
-        for row in self._query("SELECT * FROM models ORDER BY name"):
-            found = "SELECT * FROM model_versions WHERE model_id=? ORDER BY version"
-            versions = [
-                FoundVersion(
-                    number=each["version"],
-                    uuid=each["checkpoint_uuid"],
-                    **_described(each, "name", "comment"),
-                )
-                for each in self._query(found, row["id"])
-            ]
-            yield FoundModel(**_described(row, "name", "description"), versions=versions)
+        with refusing():
+            for row in self._query("SELECT * FROM models ORDER BY name"):
+                found = "SELECT * FROM model_versions WHERE model_id=? ORDER BY version"
+                versions = [
+                    FoundVersion(
+                        number=each["version"],
+                        uuid=each["checkpoint_uuid"],
+                        **_described(each, "name", "comment"),
+                    )
+                    for each in self._query(found, row["id"])
+                ]
+                yield FoundModel(**_described(row, "name", "description"), versions=versions)
 
     def _query(self, found: str, *given: Any) -> list[sqlite3.Row]:
         return self._rows.execute(found, given).fetchall()
@@ -204,6 +216,8 @@ class DeterminedDump:
                     raise DetError(f"{self.name} was made with --inserts; make it without")
                 if match := _COPY.match(line):
                     self._copy(match, file, seen)
+        if not self._query("SELECT * FROM cluster_id WHERE cluster_id <> ''"):
+            seen.discard("cluster_id")
         if missing := [name for name in _NEEDED if name not in seen]:
             raise DetError(
                 f"{self.name} is no dump of the database of Determined 0.38: it has no rows of "
@@ -269,7 +283,7 @@ class DeterminedDump:
                 "here; install PostgreSQL's client, or make the dump with pg_dump --format=plain"
             )
         tables = [f"--table={name}" for name in (*_TABLES, *_PARTS)]
-        command = ["pg_restore", "--data-only", "--file=-", *tables, self.name]
+        command = ["pg_restore", "--data-only", "--file=-", *tables, "--", self.name]
         with (
             tempfile.TemporaryFile() as said,
             subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process,

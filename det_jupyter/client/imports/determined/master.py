@@ -32,6 +32,7 @@ from det_jupyter.client.imports.determined.records import (
     FoundVersion,
     line_of,
     plain_state,
+    refusing,
     seconds,
     steps_of,
 )
@@ -90,8 +91,13 @@ class DeterminedMaster:
             raise DetError(f"DET_MASTER_CERT_FILE: {certificate}: {error.strerror}") from None
         self._http = httpx.Client(base_url=self.name, timeout=_TIMEOUT_S, verify=verify)
         try:
-            self.cluster_id = self._get("/master")["clusterId"]
-            self._http.headers["Authorization"] = f"Bearer {self._token()}"
+            self.cluster_id = str(self._get("/master").get("clusterId") or "")
+            if not self.cluster_id:
+                raise self._no_master("it has no clusterId")
+            token = self._token().strip()
+            if not token.isascii() or not token.isprintable():  # httpx would show it
+                raise DetError(f"{self.name}: the token has characters that no token has")
+            self._http.headers["Authorization"] = f"Bearer {token}"
         except BaseException:  # whatever it is, the connection is not needed any more
             self._http.close()
             raise
@@ -115,8 +121,7 @@ class DeterminedMaster:
         body = {"username": user, "password": password, "isHashed": False}
         with self._explaining():
             answer = self._http.post("/api/v1/auth/login", json=body)
-            self._check(answer)
-            return str(answer.json()["token"])
+            return str(self._read(answer)["token"])
 
     def experiments(self) -> Iterator[FoundExperiment]:
         """Yield all experiments, by their ids."""
@@ -142,7 +147,8 @@ class DeterminedMaster:
             answer = self._get(f"/experiments/{experiment_id}/model_def")
         except NotFound:  # an experiment that was run elsewhere, and only reported
             return b""
-        return base64.b64decode(answer.get("b64Tgz") or "")
+        with self._explaining():
+            return base64.b64decode(answer.get("b64Tgz") or "")
 
     def trials(self, experiment_id: int) -> Iterator[FoundTrial]:
         """Yield the trials of an experiment, by their ids."""
@@ -199,7 +205,7 @@ class DeterminedMaster:
         with self._explaining():
             for task_id in trial.task_ids:
                 given = {"orderBy": "ORDER_BY_ASC"}
-                for one in self._stream(f"/tasks/{quote(task_id)}/logs", given):
+                for one in self._stream(f"/tasks/{quote(task_id, safe='')}/logs", given):
                     level = one.get("level", "").removeprefix("LOG_LEVEL_")
                     yield line_of(one["timestamp"], one.get("rankId"), level, one["log"])
 
@@ -208,7 +214,7 @@ class DeterminedMaster:
         with self._explaining():
             for one in self._pages("/models", "models", {"sortBy": "SORT_BY_NAME"}):
                 order = {"sortBy": "SORT_BY_VERSION", "orderBy": "ORDER_BY_ASC"}
-                path = f"/models/{quote(one['name'])}/versions"
+                path = f"/models/{quote(one['name'], safe='')}/versions"
                 versions = [
                     FoundVersion(
                         number=each["version"],
@@ -234,10 +240,27 @@ class DeterminedMaster:
 
     def _get(self, path: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
         with self._explaining():
-            answer = self._http.get(f"/api/v1{path}", params=given)
-            self._check(answer)
-            found: dict[str, Any] = answer.json()
-            return found
+            return self._read(self._http.get(f"/api/v1{path}", params=given))
+
+    def _read(self, answer: httpx.Response) -> dict[str, Any]:
+        self._check(answer)
+        return self._parsed(answer.text)
+
+    def _parsed(self, text: str) -> dict[str, Any]:
+        """Return an object of JSON. What is none may be cut off: it is no reason to go on."""
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise self._no_master("no JSON, or JSON that is cut off")
+        return found
+
+    def _no_master(self, why: str) -> DetError:
+        return DetError(
+            f"{self.name} does not answer as a master of Determined 0.38 ({why}); start the "
+            "import again when it does: it goes on with what is missing"
+        )
 
     def _stream(self, path: str, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the results of an answer that is a line of JSON for each."""
@@ -249,7 +272,7 @@ class DeterminedMaster:
                 answer.read()
             self._check(answer)
             for line in filter(None, answer.iter_lines()):
-                one = json.loads(line)
+                one = self._parsed(line)
                 if "error" in one:
                     raise DetError(f"{self.name}: it answered {path} with {_said(one)}")
                 yield one["result"]
@@ -257,15 +280,12 @@ class DeterminedMaster:
     @contextmanager
     def _explaining(self) -> Iterator[None]:
         try:
-            yield
-        except httpx.TransportError as error:
+            with refusing():
+                yield
+        except httpx.HTTPError as error:
             raise DetError(
                 f"{self.name} does not answer ({error or type(error).__name__}); start the import "
                 "again when it does: it goes on with what is missing"
-            ) from None
-        except (ValueError, KeyError, TypeError) as error:
-            raise DetError(
-                f"{self.name} does not answer as a master of Determined 0.38: {error!r}"
             ) from None
 
     def _check(self, answer: httpx.Response) -> None:
@@ -277,8 +297,8 @@ class DeterminedMaster:
         if not answer.is_success:
             try:
                 said = _said(answer.json())
-            except ValueError:
-                said = "no JSON"
+            except (ValueError, AttributeError):
+                said = f"to {answer.headers.get('Location')}" if answer.is_redirect else "no JSON"
             kind = NotFound if answer.status_code == 404 else DetError
             path = answer.request.url.path
             raise kind(f"{self.name}: {path}: status {answer.status_code}, {said}")

@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import field
+from datetime import UTC, datetime
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from det_jupyter.contract.messages import ImportedLine
+from det_jupyter.contract.messages.requests import MAX_IMPORTED_LINE
 from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported
-from det_jupyter.contract.values.bounds import find_value_problem
+from det_jupyter.contract.values.bounds import Count, Timestamp, find_value_problem
+from det_jupyter.errors import DetError
 
 _VALUES = {"validation": "validation_metrics"}  # the key of the averages; else avg_metrics
+# What a value of the wrong kind raises where it is read.
+_UNSOUND = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+class Unsound(DetError):
+    """A thing that was read is not of the form that Determined stores, and is left out."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(_text_of(error))
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Within the block, raise Unsound for a value that is of the wrong kind."""
+    try:
+        yield
+    except _UNSOUND as error:
+        raise Unsound(error) from None
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        found = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        return "; ".join(found)
+    return repr(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +54,8 @@ class FoundExperiment:
     state: str
     notes: str
     is_archived: bool
-    created_at: float
-    ended_at: float | None
+    created_at: Timestamp
+    ended_at: Timestamp | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +65,10 @@ class FoundTrial:
     id: int
     state: str
     hparams: dict[str, Any]
-    restarts: int
-    steps_completed: int
-    created_at: float
-    ended_at: float | None
+    restarts: Count
+    steps_completed: Count
+    created_at: Timestamp
+    ended_at: Timestamp | None
     groups: tuple[str, ...]
     task_ids: tuple[str, ...]
 
@@ -46,12 +77,12 @@ class FoundTrial:
 class FoundCheckpoint:
     """A checkpoint of a trial; its files stay where they are."""
 
-    uuid: str
+    uuid: Annotated[str, Field(pattern=r"^[\w-]{1,200}$")]  # the name of a folder
     trial_id: int
     state: str
-    steps_completed: int
-    size_bytes: int
-    created_at: float
+    steps_completed: Count
+    size_bytes: Count
+    created_at: Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,16 +116,17 @@ class FoundReport:
 
     id: int
     group: str
-    at: float
-    steps_completed: int
+    at: Timestamp
+    steps_completed: Count
     metrics: dict[str, Any]
 
     def records(self) -> Iterator[MetricsReported | BatchMetrics]:
         """Yield the averages, and the values of single batches, if there are some."""
         steps, group = self.steps_completed, self.group.replace(".", "_")
-        if values := _sound(self.metrics.get(_VALUES.get(group, "avg_metrics")) or {}):
+        if values := _sound(self.metrics.get(_VALUES.get(group, "avg_metrics"))):
             yield MetricsReported(at=self.at, group=group, steps_completed=steps, metrics=values)
-        batches = [_sound(each) for each in self.metrics.get("batch_metrics") or []]
+        found = self.metrics.get("batch_metrics")
+        batches = [_sound(each) for each in found] if isinstance(found, list) else []
         names = dict.fromkeys(name for batch in batches for name in batch)
         first = steps - len(batches) + 1
         if names and first > 0:
@@ -139,8 +171,10 @@ class DeterminedSource(Protocol):
         """Yield all models."""
 
 
-def _sound(values: Mapping[str, Any]) -> dict[str, Any]:
+def _sound(values: Any) -> dict[str, Any]:
     """Return the metrics that can be stored: not integers of more than 64 bits, for example."""
+    if not isinstance(values, dict):
+        return {}
     return {name: value for name, value in values.items() if not find_value_problem(value)}
 
 
@@ -150,7 +184,8 @@ def seconds(text: str) -> float:
     >>> seconds("2023-05-01T12:00:00.123456789Z"), seconds("2023-05-01 12:00:00.5+00")
     (1682942400.123456, 1682942400.5)
     """
-    return datetime.fromisoformat(text).timestamp()
+    at = datetime.fromisoformat(text)
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
 def plain_state(state: str) -> str:
@@ -165,9 +200,10 @@ def plain_state(state: str) -> str:
 def line_of(at: str, rank: Any, level: Any, text: str) -> ImportedLine:
     """Return a line of a log, with its level if that says something."""
     level = "" if level in (None, "INFO", "UNSPECIFIED") else f"{level}: "
-    return ImportedLine(at=seconds(at), rank=int(rank or 0), text=f"{level}{text}".rstrip("\n"))
+    text = f"{level}{text}".rstrip("\n")[:MAX_IMPORTED_LINE]
+    return ImportedLine(at=seconds(at), rank=max(0, int(rank or 0)), text=text)
 
 
-def steps_of(metadata: Mapping[str, Any]) -> int:
+def steps_of(metadata: dict[str, Any]) -> int:
     """Return the batches of a checkpoint; Determined's early versions named it latest_batch."""
     return int(metadata.get("steps_completed", metadata.get("latest_batch", 0)) or 0)

@@ -27,6 +27,8 @@ from det_jupyter.client.imports.determined.records import (
     FoundReport,
     FoundTrial,
     FoundVersion,
+    Unsound,
+    refusing,
 )
 from det_jupyter.client.imports.whole_experiments import (
     TrialData,
@@ -45,10 +47,12 @@ from det_jupyter.contract.messages import (
     ImportExperiment,
     RegisterVersion,
 )
-from det_jupyter.errors import ConfigError, Conflict, NotFound
+from det_jupyter.contract.values.text import printable, shortened
+from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound
 from det_jupyter.storage import folder_at, open_storage, path_of
 
 LABEL = "imported"
+_LONGEST = 500  # characters of a reason
 KINDS = ("experiments", "trials", "values", "lines", "checkpoints", "models", "versions")
 _STATES: dict[str, Literal["COMPLETED", "CANCELED", "ERROR"]] = {
     "COMPLETED": "COMPLETED",
@@ -96,7 +100,7 @@ class DeterminedImport:
         """Count a thing that is not imported."""
         self.counts[kind].found += 1
         self.counts[kind].left_out += 1
-        self.reasons[reason] += 1
+        self.reasons[shortened(printable(reason).replace("\n", "; "), _LONGEST)] += 1
 
 
 def import_determined(
@@ -113,10 +117,16 @@ def import_determined(
         DetError: The source cannot be read further; what was stored stays.
     """
     steps = _Import(client, source, tell)
-    for found in source.experiments():
-        steps.store(found)
-    for model in source.models():
-        steps.store_model(model)
+    try:
+        for found in source.experiments():
+            steps.store(found)
+        for model in source.models():
+            steps.store_model(model)
+    except Unsound as error:
+        raise DetError(
+            f"{source.name}: it has an experiment or model that is not as Determined 0.38 "
+            f"stores it: {error}"
+        ) from None
     return steps.result
 
 
@@ -145,17 +155,18 @@ class _Import:
         if found.ended_at is None and self._source.is_live:
             self.result.leave_out("experiments", "it is not over there; import again when it is")
             return
-        trials = list(self._source.trials(found.id))
-        if not trials:
-            self.result.leave_out("experiments", "it has no trials")
-            return
         self._is_stored = False
         try:
+            trials = list(self._source.trials(found.id))
+            if not trials:
+                self.result.leave_out("experiments", "it has no trials")
+                return
             self._store_with(found, name, trials, is_new=known is None)
-        except (Conflict, ConfigError) as error:
-            if self._is_stored:  # in part: the next import completes it
-                raise
-            if known is None:
+        except (Conflict, ConfigError, Unsound) as error:
+            if self._is_stored:
+                reason = f"further metrics and logs of experiment {found.id} there: {error}"
+                self.result.leave_out("values", reason)
+            elif known is None:
                 self.result.leave_out("experiments", f"experiment {found.id} there: {error}")
             else:  # it was continued here, for example
                 self.result.counts["experiments"].add(1, 0)
@@ -292,8 +303,10 @@ class _Import:
             fields = {name: getattr(found, name) for name in ("description", "notes", "labels")}
             metadata = found.metadata | {_IMPORTED_FROM: origin}
             try:
-                self._client.change(CreateModel(name=found.name, metadata=metadata, **fields))
-            except (Conflict, ConfigError) as error:
+                with refusing():
+                    request = CreateModel(name=found.name, metadata=metadata, **fields)
+                self._client.change(request)
+            except (Conflict, ConfigError, Unsound) as error:
                 self.result.leave_out("models", f"model {found.name}: {error}")
                 return
         self.result.counts["models"].add(1, int(model is None))
@@ -309,10 +322,11 @@ class _Import:
     def _store_version(self, model: str, found: FoundVersion) -> None:
         texts = {name: getattr(found, name) for name in ("name", "comment", "notes", "labels")}
         metadata = found.metadata | {_VERSION: found.number}
-        request = RegisterVersion(model=model, uuid=found.uuid, metadata=metadata, **texts)
         try:
+            with refusing():
+                request = RegisterVersion(model=model, uuid=found.uuid, metadata=metadata, **texts)
             self._client.change(request)
-        except (Conflict, ConfigError, NotFound) as error:
+        except (Conflict, ConfigError, NotFound, Unsound) as error:
             self.result.leave_out("versions", f"version {found.number} of model {model}: {error}")
         else:
             self.result.counts["versions"].add(1, 1)

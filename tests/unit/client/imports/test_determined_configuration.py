@@ -81,3 +81,12 @@ def test_an_experiment_without_an_entrypoint_has_a_stand_in() -> None:
     config, _ = parse_found(CONFIG | {"entrypoint": None}, [], 1)
     assert config.entrypoint == "imported"
     assert CONFIG["entrypoint"] == "model_def:LineTrial"  # what was found is not changed
+
+
+@pytest.mark.parametrize("name", ["searcher", "environment", "checkpoint_storage"])
+@pytest.mark.parametrize("value", ["SECRET", ["SECRET"], 3])
+def test_a_section_of_the_wrong_kind_is_left_out(name: str, value: Any) -> None:
+    config, notices = parse_found(CONFIG | {name: value}, ["imported"], 20)
+    assert config.searcher.name == "single"
+    assert any(each.startswith(f"left out: {name}: got a ") for each in notices)
+    assert not any("SECRET" in each for each in notices)

@@ -5,15 +5,24 @@ from __future__ import annotations
 import gzip
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from det_jupyter.client.imports.determined.dump import DeterminedDump
 from det_jupyter.client.imports.determined.master import DeterminedMaster
-from det_jupyter.client.imports.determined.records import DeterminedSource, FoundReport
+from det_jupyter.client.imports.determined.records import (
+    DeterminedSource,
+    FoundReport,
+    Unsound,
+    line_of,
+    seconds,
+)
+from det_jupyter.contract.messages.requests import MAX_IMPORTED_LINE
 from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported
 from det_jupyter.errors import DetError
 from tests.determined_database import PLAIN, database, dump, find_program
@@ -96,6 +105,7 @@ def test_a_report_has_averages_and_values_of_batches(master: StandIn) -> None:
         (lambda text: text[: text.index("COPY public.runs")], "has no rows of runs"),
         (lambda text: text[: text.index("begins")], "table task_logs: the dump ends within it"),
         (lambda text: text.replace("database dump complete", ""), "is not whole: its end is"),
+        (lambda text: text.replace(f"{CLUSTER}\n", ""), "has no rows of cluster_id"),
         (lambda text: text * 2, "has several databases"),
         (lambda text: "INSERT INTO public.runs VALUES (1);\n" + text, "was made with --inserts"),
         (lambda text: "SELECT 1;\n", "no dump of the database of Determined 0.38"),
@@ -117,6 +127,35 @@ def test_values_that_cannot_be_stored_are_left_out_of_a_report() -> None:
             at=1.0, group="a_b", steps_completed=3, metrics={"b": "NaN", "c": {"d": 1}}
         )
     ]
+
+
+@pytest.mark.parametrize("metrics", [{"avg_metrics": [1]}, {"batch_metrics": [None, 3]}])
+def test_metrics_that_are_of_the_wrong_kind_are_left_out(metrics: Any) -> None:
+    found = FoundReport(id=1, group="training", at=1.0, steps_completed=3, metrics=metrics)
+    assert list(found.records()) == []
+
+
+def test_a_time_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert seconds("2023-05-01 12:00:00") == seconds("2023-05-01 12:00:00+00")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_line_that_is_too_long_is_cut() -> None:
+    line = line_of("2023-05-01 12:00:00+00", -1, "INFO", "x" * 300_000)
+    assert (line.rank, len(line.text)) == (0, MAX_IMPORTED_LINE)
+
+
+def test_an_archive_with_damaged_bytes_is_refused(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(PLAIN.read_bytes()))
+    packed[200:220] = b"\xff" * 20
+    (tmp_path / "d.sql.gz").write_bytes(packed)
+    with pytest.raises(DetError, match="cannot be read"), DeterminedDump(tmp_path / "d.sql.gz"):
+        pass
 
 
 def test_a_compressed_dump_is_read_and_one_that_is_cut_refused(tmp_path: Path) -> None:
@@ -183,6 +222,45 @@ def test_credentials_of_the_environment_go_to_the_address_in_it_only(
     monkeypatch.setenv("DET_MASTER", f"{master.url}/")
     with DeterminedMaster(master.url, refuses) as source:
         assert source.cluster_id == CLUSTER
+
+
+def test_a_token_that_cannot_be_sent_is_not_shown(
+    master: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_MASTER", master.url)
+    monkeypatch.setenv("DET_USER_TOKEN", "token-1\r")
+    with DeterminedMaster(master.url, typed) as source:
+        assert next(source.experiments()).id == 1
+    for token in ("sec\nret", "sécret"):
+        monkeypatch.setenv("DET_USER_TOKEN", token)
+        with pytest.raises(DetError, match="characters that no token has") as caught:
+            DeterminedMaster(master.url, typed).__enter__()
+        assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answered", "said"),
+    [
+        ((200, "<html>Sign in</html>"), "no JSON, or JSON that is cut off"),
+        ((200, '{"clusterId": "c", "exp'), "no JSON, or JSON that is cut off"),
+        ((200, "[]"), "no JSON, or JSON that is cut off"),
+        ((200, "{}"), "it has no clusterId"),
+        ((500, "[1]"), "status 500, no JSON"),
+        ((302, ""), "status 302, to https://elsewhere"),
+    ],
+)
+def test_an_answer_of_another_server_is_refused(
+    master: StandIn, monkeypatch: pytest.MonkeyPatch, answered: tuple[int, str], said: str
+) -> None:
+    def get(*_given: Any, **_options: Any) -> httpx.Response:
+        request = httpx.Request("GET", master.url)
+        headers = {"Location": "https://elsewhere"} if answered[0] == 302 else {}
+        return httpx.Response(answered[0], text=answered[1], headers=headers, request=request)
+
+    monkeypatch.setattr(httpx.Client, "get", get)
+    with pytest.raises(DetError, match=said) as caught:
+        DeterminedMaster(master.url, typed).__enter__()
+    assert not isinstance(caught.value, Unsound)
 
 
 @pytest.mark.parametrize(

@@ -81,3 +81,6 @@ def test_a_user_and_password_are_asked_for_where_that_is_possible(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DetError, match=r"none\.sql, expected the file of a dump that is here"):
         answer(str(tmp_path / "none.sql"))
+    for given in ("", "~nouser/none.sql", "x" * 5000):
+        with pytest.raises(DetError, match="expected the file of a dump that is here"):
+            answer(given)
