@@ -13,6 +13,7 @@ from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.context_dir import plan_context
+from det_jupyter.contract.trial.context_dir.context_plan import MAX_BYTES
 from det_jupyter.contract.values.entrypoints import entrypoint_text
 from det_jupyter.errors import CaptureError
 
@@ -45,4 +46,9 @@ def capsule_from(
 
 def _unpack(code: bytes, folder: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(code), mode="r:gz") as archive:
+        num_bytes = 0
+        for member in archive:  # a small file may unpack to fill the disk
+            num_bytes += member.size
+            if num_bytes > MAX_BYTES:
+                raise CaptureError([f"it has more than {MAX_BYTES >> 20} MiB"])
         archive.extractall(folder, filter="data")  # nothing outside of the folder, no devices

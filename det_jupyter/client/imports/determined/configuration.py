@@ -33,9 +33,11 @@ def parse_found(
         if not isinstance(document.get(name) or {}, dict):
             kind = type(document.pop(name)).__name__  # the value may have a password
             left_out.append(f"left out: {name}: got a {kind}, expected a section")
-    document.setdefault("entrypoint", None)
-    document["entrypoint"] = document["entrypoint"] or _STAND_IN
-    document["labels"] = [*(document.get("labels") or []), *labels]
+    if not document.get("entrypoint") or not isinstance(document["entrypoint"], str | list):
+        document["entrypoint"] = _STAND_IN
+    given = document.get("labels")
+    own = given if isinstance(given, list | dict) else []
+    document["labels"] = [*(each for each in own if isinstance(each, str)), *labels]
     searcher = document.get("searcher") or {}
     stand_in = {
         "name": "single",

@@ -142,6 +142,7 @@ class _Import:
         sources = client.find(ExperimentQuery(archived=True)).sources
         self._known = {name: number for number, name in sources.items()}
         own = (number for name, number in self._known.items() if source.cluster_id in name)
+        self._models = {model.name: model for model in client.models()}
         self._newest = max(own, default=0)
         self._is_stored = False  # the experiment, without all of its metrics and logs
 
@@ -294,8 +295,7 @@ class _Import:
     def store_model(self, found: FoundModel) -> None:
         """Store a model, and the versions of it that are not here."""
         origin = f"Determined's master {self._source.cluster_id}"
-        present = {model.name: model for model in self._client.models()}
-        model = present.get(found.name)
+        model = self._models.get(found.name)
         if model is not None and model.metadata.get(_IMPORTED_FROM) != origin:
             self.result.leave_out("models", f"a model {found.name} is here already, of your own")
             return

@@ -90,3 +90,13 @@ def test_a_section_of_the_wrong_kind_is_left_out(name: str, value: Any) -> None:
     assert config.searcher.name == "single"
     assert any(each.startswith(f"left out: {name}: got a ") for each in notices)
     assert not any("SECRET" in each for each in notices)
+
+
+@pytest.mark.parametrize("entrypoint", [None, "", {"a": 1}, 3])
+@pytest.mark.parametrize("labels", ["digits", 3, [1, None]])
+def test_an_entrypoint_and_labels_of_the_wrong_kind_do_not_matter(
+    entrypoint: Any, labels: Any
+) -> None:
+    found = CONFIG | {"entrypoint": entrypoint, "labels": labels}
+    config, _ = parse_found(found, ["imported"], 20)
+    assert (config.entrypoint, config.labels) == ("imported", ["imported"])

@@ -135,6 +135,22 @@ def test_metrics_that_are_of_the_wrong_kind_are_left_out(metrics: Any) -> None:
     assert list(found.records()) == []
 
 
+def test_the_rows_of_each_experiment_of_a_dump_are_found_by_an_index() -> None:
+    with DeterminedDump(PLAIN) as source:
+        statements: list[str] = []
+        source._rows.set_trace_callback(statements.append)
+        everything(source)
+        source.code(1)
+        source._rows.set_trace_callback(None)
+        plans = {
+            each: " ".join(row["detail"] for row in source._query(f"EXPLAIN QUERY PLAN {each}"))
+            for each in statements
+            if "WHERE" in each and "model_versions" not in each
+        }
+    assert len(plans) > 5
+    assert not [each for each, plan in plans.items() if "SCAN" in plan and "USING" not in plan]
+
+
 def test_a_time_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
