@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +46,7 @@ from det_jupyter.contract.messages import (
     ImportedCheckpoint,
     ImportedTrial,
     ImportExperiment,
+    ModelView,
     RegisterVersion,
 )
 from det_jupyter.contract.values.text import printable, shortened
@@ -66,14 +68,17 @@ _VERSION = "determined_version"  # key of a version's metadata: its number there
 class ImportCounts:
     """How many things of a kind were found, and what became of them."""
 
-    found: int = 0
     imported: int = 0
     known: int = 0  # here already
     left_out: int = 0
 
+    @property
+    def found(self) -> int:
+        """The number of all of them."""
+        return self.imported + self.known + self.left_out
+
     def add(self, found: int, imported: int) -> None:
         """Count things, of which the others are here already."""
-        self.found += found
         self.imported += imported
         self.known += found - imported
 
@@ -98,7 +103,6 @@ class DeterminedImport:
 
     def leave_out(self, kind: str, reason: str) -> None:
         """Count a thing that is not imported."""
-        self.counts[kind].found += 1
         self.counts[kind].left_out += 1
         self.reasons[shortened(printable(reason).replace("\n", "; "), _LONGEST)] += 1
 
@@ -142,9 +146,13 @@ class _Import:
         sources = client.find(ExperimentQuery(archived=True)).sources
         self._known = {name: number for number, name in sources.items()}
         own = (number for name, number in self._known.items() if source.cluster_id in name)
-        self._models = {model.name: model for model in client.models()}
         self._newest = max(own, default=0)
         self._is_stored = False  # the experiment, without all of its metrics and logs
+
+    @cached_property
+    def _models(self) -> dict[str, ModelView]:
+        """The models that are here when the experiments are stored, by name."""
+        return {model.name: model for model in self._client.models()}
 
     def store(self, found: FoundExperiment) -> None:
         """Store an experiment, unless it is here."""

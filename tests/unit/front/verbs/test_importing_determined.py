@@ -37,7 +37,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         imported.append(source.cluster_id)
         tell("Experiment 7 is experiment 1 there.")
         found = DeterminedImport()
-        found.counts["experiments"] = ImportCounts(found=3, imported=2, left_out=1)
+        found.counts["experiments"] = ImportCounts(imported=2, left_out=1)
         found.reasons["it has no trials"] += 1
         found.unseen.add("/mnt/c")
         return found
