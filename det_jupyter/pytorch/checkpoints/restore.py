@@ -51,8 +51,9 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
         CheckpointError: There is no state, or it is damaged or cannot be read.
     """
     defaults: dict[str, Any] = {"map_location": "cpu", "weights_only": True, "mmap": True}
-    is_determined = (path / DETERMINED_FILE).exists()
-    file = path / (DETERMINED_FILE if is_determined else STATE_FILE)
+    file, other = path / STATE_FILE, path / DETERMINED_FILE
+    if is_determined := other.exists() and not file.exists():  # users may write such a file, too
+        file = other
     try:
         if is_checked:
             _check_sums(file)

@@ -19,7 +19,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_training,
 )
 from tests.determined_checkpoints import CODE, write_checkpoint
-from tests.unit.pytorch.checkpoints.test_training_state import build, train
+from tests.unit.pytorch.checkpoints.test_training_state import build, save, train
 
 HPARAMS = {"width": 3, "lr": 0.1}
 
@@ -42,6 +42,12 @@ def test_the_trial_of_a_checkpoint_is_loaded_with_its_weights(tmp_path: Path) ->
     assert torch.equal(trial.model.weight, model.weight)
     assert torch.equal(second.model.weight, bilinear.weight)  # its model_def is another
     assert "model_def" not in sys.modules
+
+
+def test_a_file_of_the_users_does_not_make_it_a_checkpoint_of_determined(tmp_path: Path) -> None:
+    save(build(1), tmp_path)
+    torch.save({}, tmp_path / "state_dict.pth")
+    assert read_state(tmp_path)["steps_completed"] == 3
 
 
 def test_training_goes_on_with_models_optimizers_and_schedulers(
