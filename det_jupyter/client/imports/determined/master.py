@@ -44,6 +44,7 @@ from det_jupyter.contract.values.addresses import (
     is_url,
     why_not_in_the_clear,
 )
+from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError, NotFound
 
 Credentials: TypeAlias = Callable[[str], tuple[str, str]]  # of an address: user and password
@@ -307,7 +308,7 @@ class DeterminedMaster:
 def _said(answer: dict[str, Any]) -> str:
     error = answer.get("error")
     found = error.get("message") if isinstance(error, dict) else error or answer.get("message")
-    return str(found or "no message")[:200]
+    return printable(str(found or "no message"))[:200]
 
 
 def _described(one: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -261,6 +261,7 @@ def test_a_token_that_cannot_be_sent_is_not_shown(
         ((200, '{"clusterId": "c", "exp'), "no JSON, or JSON that is cut off"),
         ((200, "[]"), "no JSON, or JSON that is cut off"),
         ((200, "{}"), "it has no clusterId"),
+        ((500, '{"message": "\\u001b[31mred"}'), "status 500, red"),
         ((500, "[1]"), "status 500, no JSON"),
         ((302, ""), "status 302, to https://elsewhere"),
     ],
