@@ -14,6 +14,7 @@ import os
 import urllib.request
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from http.client import HTTPException
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
@@ -46,7 +47,7 @@ class Upload(NamedTuple):
 class PartUploads:
     """The uploads in parts to a location that are not complete. None, where keys are not known.
 
-    The methods raise an OSError if the server does not answer, or refuses.
+    The methods raise an OSError if the server refuses, or does not answer as a whole.
 
     Args:
         location: Location of the storage.
@@ -104,7 +105,7 @@ def abort_uploads(location: str, prefix: str, names: Collection[str] | None = No
         names: What follows it in the names of the objects; None: anything.
 
     Raises:
-        OSError: The server does not answer, or refuses.
+        OSError: The server refuses, or does not answer as a whole.
     """
     uploads = PartUploads(location)
     for upload in uploads.find(prefix):
@@ -122,7 +123,10 @@ def _find_keys(url: BucketUrl) -> Keys | None:
 
 def _read(content: bytes, tag: str) -> list[dict[str, str]]:
     """Return the texts in each element with a tag, by their own tags."""
-    root = ElementTree.fromstring(content)  # of the user's own server
+    try:
+        root = ElementTree.fromstring(content)  # of the user's own server
+    except ElementTree.ParseError:
+        raise OSError("the answer is no XML, or not all of it") from None
     space = root.tag[: root.tag.find("}") + 1]
     return [
         {inner.tag.removeprefix(space): inner.text or "" for inner in each}
@@ -142,8 +146,11 @@ def _request(method: str, address: str, query: Mapping[str, str], keys: Keys) ->
     request = urllib.request.Request(  # http or https
         f"{address}?{text}", method=method, headers=headers
     )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-        return bytes(answer.read(_MOST_BYTES))
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            return bytes(answer.read(_MOST_BYTES))
+    except HTTPException as error:  # the connection has ended within the answer
+        raise OSError(f"the answer is broken: {type(error).__name__}") from None
 
 
 def signed(method: str, address: str, query: str, keys: Keys, now: datetime) -> dict[str, str]:

@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -116,6 +117,6 @@ def ask_region(address: str) -> str:
             headers = answer.headers
     except urllib.error.HTTPError as error:  # a redirect or refusal has it, too
         headers = error.headers
-    except OSError:
+    except (OSError, HTTPException):
         return ""
     return str(headers.get("x-amz-bucket-region", ""))
