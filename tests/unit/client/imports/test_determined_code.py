@@ -30,6 +30,7 @@ def packed(name: str, size: int) -> bytes:
         (packed("../outside", 0), "outside the destination"),
         (b"junk", "not a gzip file"),
     ],
+    ids=["too large", "outside", "not packed"],  # a packed file has its time in it
 )
 def test_code_that_cannot_be_unpacked_is_left_out_and_named(
     tmp_path: Path, code: bytes, said: str
