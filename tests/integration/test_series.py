@@ -344,7 +344,7 @@ def test_metrics_are_answered_by_column(bench: Bench) -> None:
         ("/trials/1/series?of=nothing", 422, "of: got 'nothing'"),
         ("/trials/1/series?of=metrics&columns=0", 422, "columns: got"),
         ("/agents/nobody/series?of=system", 404, f"those are: {AGENT}"),
-        (f"/agents/{AGENT}/series?of=timings", 422, "an agent has"),
+        (f"/agents/{AGENT}/series?of=timings", 422, "expected system by time"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(

@@ -83,7 +83,8 @@ def test_it_has_the_front_end_once_and_is_small(wheel: Path) -> None:
     } <= inside
     assert [name for name in inside if name.startswith("det_jupyter/labextension")] == []
     assert [name for name in inside if "node_modules" in name or name.endswith(".map")] == []
-    assert wheel.stat().st_size < 2_400_000  # 0.2 MB are pages of the documentation
+    # 0.2 MB are pages of the documentation, 0.1 MB is the view in exported pages.
+    assert wheel.stat().st_size < 2_600_000
 
 
 def test_it_has_all_pages_and_no_pictures_of_them(wheel: Path) -> None:
@@ -151,7 +152,7 @@ def test_what_is_loaded_at_the_start_is_small() -> None:
     chunks = chunks_at_start()
     assert chunks, "the names in remoteEntry.js are not found any more"
     code = b"".join(path.read_bytes() for path in [entry(), *chunks])
-    assert len(gzip.compress(code)) < 64_000
+    assert len(gzip.compress(code)) < 65_000
 
 
 def test_charts_are_not_loaded_at_the_start() -> None:

@@ -101,6 +101,8 @@ def test_a_state_with_objects_or_of_another_kind_is_refused(tmp_path: Path) -> N
 def test_code_that_imports_determined_names_the_package_with_its_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in [name for name in sys.modules if name.startswith("determined.")]:
+        monkeypatch.delitem(sys.modules, name)  # of another test
     monkeypatch.setitem(sys.modules, "determined", None)
     code = CODE.replace("from det_jupyter.pytorch", "from determined.pytorch")
     write_checkpoint(tmp_path / "a", [], steps_completed=1, code=code)
