@@ -59,6 +59,12 @@ def storage(bucket: BucketServer) -> BucketStorage:
 
 
 DENIED = error("AccessDenied", "403 Forbidden")
+# As Amazon answers: the request succeeds, and says which objects it could not delete.
+UNDELETED = Answer(
+    "200 OK",
+    b"<DeleteResult><Error><Key>team/.det-check</Key><Code>AccessDenied</Code>"
+    b"<Message>Access Denied</Message></Error></DeleteResult>",
+)
 LOOK = (
     "look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials where the master "
     "and its agents are started"
@@ -81,6 +87,8 @@ LOOK = (
          "them that right, in a policy s3:PutObject"),
         ("POST", DENIED, "refused", "its keys do not allow to delete objects (AccessDenied); give "
          "them that right, in a policy s3:DeleteObject"),
+        ("POST", UNDELETED, "refused", "its keys do not allow to delete objects (AccessDenied); "
+         "give them that right, in a policy s3:DeleteObject"),
         ("GET", DENIED, "refused", "its keys do not allow to read objects (AccessDenied); give "
          "them that right, in a policy s3:GetObject"),
         ("PUT", error("InternalError", "500 Sorry"), "away", "answers InternalError"),

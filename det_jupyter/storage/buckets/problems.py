@@ -13,8 +13,11 @@ from det_jupyter.errors import BucketProblem
 
 Doing: TypeAlias = Literal["write", "read", "list", "delete"]
 
-_CODE = re.compile(r"<Code>\s*(\w+)\s*</Code>|\b(invalid_grant)\b")
-_STATUS = re.compile(r"\bstatus(?: code)?: (\d{3})\b")
+# Of an answer, or of an object of several that were deleted by one request.
+_CODE = re.compile(r"<Code>\s*(\w+)\s*</Code>|\(code: ([A-Za-z]\w+)\)|\b(invalid_grant)\b")
+_STATUS = re.compile(r"(?:\bstatus|\bstatus code|\(code): (\d{3})\b")
+# Amazon's code; what Azure and Google say of requests and tokens from another time.
+_CLOCK = re.compile(r"RequestTimeTooSkewed|Request date header too old|in a reasonable timeframe")
 _KEYLESS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")  # of a role's keys
 _NETWORK = "HTTP error"
 _KEYS: Final = {
@@ -54,7 +57,7 @@ def explain(error: Exception, where: str, doing: Doing) -> BucketProblem:
 def _classify(error: Exception, service: str, doing: Doing) -> tuple[str, str]:
     """Return the kind of the problem, and what follows the location in its sentence."""
     text, name = str(error), type(error).__name__
-    code = next((found[1] or found[2] for found in _CODE.finditer(text)), "")
+    code = next((found[found.lastindex or 0] for found in _CODE.finditer(text)), "")
     status = next((int(found[1]) for found in _STATUS.finditer(text)), 0)
     answer = code or (str(status) if status else "")
     cited = f" ({answer})" if answer else ""
@@ -67,7 +70,7 @@ def _classify(error: Exception, service: str, doing: Doing) -> tuple[str, str]:
         return "absent", (
             ": there is no such bucket; create it, or correct its name in checkpoint_storage"
         )
-    if code == "RequestTimeTooSkewed":
+    if _CLOCK.search(text):
         return "refused", (
             ": the clock of this computer differs from the server's by more than it allows; set "
             "it (`timedatectl set-ntp true`)"
