@@ -1,13 +1,13 @@
-"""A server that speaks S3 (moto), in this process, which can be made to fail."""
+"""A server that speaks S3 (moto) or Google's XML, in this process; it can be made to fail."""
 
 from __future__ import annotations
 
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -15,6 +15,8 @@ from moto.s3.models import s3_backends
 from werkzeug.serving import make_server
 
 BUCKET = "models"
+_SIGNED = "AWS4-HMAC-SHA256 Credential=KEY/20261130/us-east-1/s3/aws4_request"  # is not checked
+Server = TypeVar("Server", bound="BucketServer")
 
 
 def error(code: str, status: str, **more: str) -> Answer:
@@ -70,7 +72,8 @@ class BucketServer:
         self.requests.append((method, path))
         length = int(environ.get("CONTENT_LENGTH") or 0)
         given = environ["wsgi.input"].read(length)
-        if (answer := self.fail(method, path)) is not None:
+        answer = self.fail(method, path) or self.refuse(environ)
+        if answer is not None:
             start_response(answer.status, [("Content-Length", str(len(answer.body)))])
             return [answer.body]
         if len(given) < length:  # S3 stores no part of a request that breaks; moto does
@@ -79,6 +82,10 @@ class BucketServer:
         environ["wsgi.input"] = io.BytesIO(given)
         content = b"".join(self._app(environ, start_response))
         return [self.change(method, path, content)]
+
+    def refuse(self, environ: Any) -> Answer | None:
+        """Return what this kind of server answers instead; adapts the request."""
+        return None
 
     def objects(self) -> dict[str, bytes]:
         """Return what is in the bucket."""
@@ -103,14 +110,43 @@ class BucketServer:
         self.requests.clear()
 
 
+class GoogleServer(BucketServer):
+    """The server, with what Google's XML protocol does in another way than that of S3."""
+
+    token = "ya29.EXAMPLE-TOKEN"
+
+    @property
+    def location(self) -> str:
+        """The location of the bucket."""
+        return f"gs://{BUCKET}"
+
+    def refuse(self, environ: Any) -> Answer | None:
+        """Take a token instead of a signature, and delete only what is there."""
+        if environ.get("HTTP_AUTHORIZATION") != f"Bearer {self.token}":
+            return error("AuthenticationRequired", "401 Unauthorized")
+        environ["HTTP_AUTHORIZATION"] = _SIGNED
+        if environ.get("HTTP_X_GOOG_IF_GENERATION_MATCH") == "0":
+            environ["HTTP_IF_NONE_MATCH"] = "*"
+        name = environ["PATH_INFO"].encode("latin-1").decode().removeprefix(f"/{BUCKET}/")
+        is_deletion = environ["REQUEST_METHOD"] == "DELETE" and not environ.get("QUERY_STRING")
+        if is_deletion and name not in self.objects():
+            return error("NoSuchKey", "404 Not Found")
+        return None
+
+
 def _backend() -> Any:
     return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
 
 
+def serving() -> AbstractContextManager[BucketServer]:
+    """Serve S3 until the end of the block."""
+    return serving_as(BucketServer)
+
+
 @contextmanager
-def serving() -> Iterator[BucketServer]:
+def serving_as(kind: type[Server]) -> Iterator[Server]:
     """Serve until the end of the block."""
-    server = BucketServer()
+    server = kind()
     http = make_server("127.0.0.1", 0, server, threaded=True)
     server.url = f"http://127.0.0.1:{http.port}"
     thread = threading.Thread(target=http.serve_forever, daemon=True)

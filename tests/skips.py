@@ -80,6 +80,7 @@ KNOWN = (
         "no PostgreSQL", "dumps of a real PostgreSQL",
         "as root: apt-get install postgresql; make test-long",
     ),
+    Known("no Azurite", "Azure's protocol", "npm install --global azurite; make test-long"),
     Known("no Slurm", "Slurm", "apt-get install slurm-wlm munge"),
     Known("another user|give files away", "other users", "run the tests as root"),
     Known(

@@ -274,8 +274,18 @@ class Objects:
     def _remove(self, names: list[str]) -> None:
         with self._explaining("delete"):
             for start in range(0, len(names), _MOST_DELETED):
-                some = names[start : start + _MOST_DELETED]
-                obstore.delete(self._store, [self._key(name) for name in some])
+                self._remove_at_once(names[start : start + _MOST_DELETED])
+
+    def _remove_at_once(self, names: list[str]) -> None:
+        """Remove objects; those that are gone, which Azure and Google refuse, are left out."""
+        try:
+            obstore.delete(self._store, [self._key(name) for name in names])
+        except FileNotFoundError:
+            left = list(self._list().keys() & set(names))
+            if len(left) == len(names):
+                raise
+            if left:
+                self._remove_at_once(left)
 
     def _read(self, name: str) -> bytes:
         with self._explaining("read"):

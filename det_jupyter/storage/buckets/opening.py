@@ -53,8 +53,8 @@ def open_bucket(location: str) -> Any:
 
 def allows_http(url: BucketUrl) -> bool:
     """Return whether the server is named with http://, which has no encryption."""
-    own = os.environ.get("AWS_ENDPOINT_URL", "") if url.kind == "s3" else ""
-    return (url.endpoint or own).startswith("http://")
+    own = {"s3": "AWS_ENDPOINT_URL", "gs": "GOOGLE_BASE_URL"}.get(url.kind, "")
+    return (url.endpoint or os.environ.get(own, "")).startswith("http://")
 
 
 def s3_config(url: BucketUrl) -> dict[str, Any]:
