@@ -23,7 +23,7 @@ resources: {{slots_per_trial: 1}}
 """
 HAS_PICTURES = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
   .filter(cell => cell.outputs?.length)
-  .every(cell => cell.outputs.get(0).data['text/html'].includes('<img'))"""
+  .every(cell => cell.outputs.get(0)?.data['text/html']?.includes('<img'))"""
 LOAD = "%load_ext det_jupyter"
 
 
