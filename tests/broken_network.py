@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -53,17 +53,18 @@ class BrokenNetwork:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         server = urlsplit(self.server_url)
-        other_reader, other_writer = await asyncio.open_connection(server.hostname, server.port)
-        try:
+        with ExitStack() as at_end:
+            at_end.callback(writer.transport.abort)
+            other_reader, other_writer = await asyncio.open_connection(
+                server.hostname, server.port
+            )
+            at_end.callback(other_writer.transport.abort)
             ways = [(reader, other_writer), (other_reader, writer)]
             passing = [asyncio.create_task(self._pass_on(*way)) for way in ways]
             await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
             for each in passing:
                 each.cancel()
             await asyncio.gather(*passing, return_exceptions=True)
-        finally:
-            writer.transport.abort()
-            other_writer.transport.abort()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = self.random.randrange(self.random.choice(self.most_bytes)) if self.breaks else None

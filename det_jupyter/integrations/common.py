@@ -196,7 +196,7 @@ def origin_of(
     info = context.info
     if info is None:
         return Origin(trial_class=name, library=library)
-    blobs = BlobStore(info.data_dir / "blobs")
+    blobs = BlobStore.of(info.data_dir)
     origin = Origin.of_plan(info.plan, blobs, trial_class=name, library=library)
     return origin if needs_code else replace(origin, capsule=None, blobs=None)
 

@@ -54,6 +54,7 @@ from det_jupyter.master.service.committing.reserve import Reserve
 from det_jupyter.master.service.pools_file import read_pools
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.storing.store import Store
+from det_jupyter.storage.buckets.process import transfers
 
 logger = logging.getLogger(__name__)
 
@@ -230,6 +231,7 @@ class _Program:
             self._server.should_exit = True
             await self._agent_listener.close()
             await serving
+            transfers.stop()  # threads that wait for a bucket would delay the end
 
     async def _listen_to_agents(self) -> None:
         """Listen for agents of other computers, if there are any; retry until it succeeds."""

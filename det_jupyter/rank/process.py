@@ -87,7 +87,7 @@ def _captured(spec: RankSpec) -> dict[str, str]:
         return spec.environment
     if digest is None:
         return {}
-    kept = json.loads(BlobStore(Path(spec.data_dir) / "blobs").read(digest))
+    kept = json.loads(BlobStore.of(spec.data_dir).read(digest))
     values: dict[str, str] = kept["values"]
     return values
 

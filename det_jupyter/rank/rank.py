@@ -84,7 +84,7 @@ class RankProgram:
         self.spec = spec
         self.folder = RunDir(Path(spec.run_dir))
         self.journal = Journal.of_run(self.folder, spec.place.rank)
-        self.blobs = BlobStore(Path(spec.data_dir) / "blobs")
+        self.blobs = BlobStore.of(spec.data_dir)
         self.code_dir = Path(spec.data_dir) / "code" / code_key(spec.plan.capsule)
         self.workplace = spec.plan.workplace(self.folder)
         self.names = self._names({})

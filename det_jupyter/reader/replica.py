@@ -322,7 +322,7 @@ class Replica:
         """Return the captured source of an experiment: cells by label, local modules by path."""
         with self._lock:
             capsule = self._machine.state.experiment(experiment_id).capsule
-        return code_of(capsule, BlobStore(self._path.parent / "blobs"))
+        return code_of(capsule, BlobStore.of(self._path.parent))
 
     def importance(self, experiment_id: int) -> ImportanceView:
         """Return the importance of a search's hyperparameters. Takes a while."""

@@ -183,11 +183,19 @@ def test_an_archive_has_no_secrets(archive: Path) -> None:
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("API_KEY", "width = 7"), ("DATABASE", "postgres://ann:width%20%3D%207@db.lab/runs")],
+)
 def test_code_with_a_secret_of_this_environment_is_not_exported(
-    here: tuple[Routes, Client], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: tuple[Routes, Client],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
 ) -> None:
-    monkeypatch.setenv("API_KEY", "width = 7")
-    with pytest.raises(Conflict, match=r"would contain the value of .* variable API_KEY, so"):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(Conflict, match=rf"would contain the value of .* variable {name}, so"):
         export_archive(here[1], 1, tmp_path / "digits.zip")
     assert [*tmp_path.iterdir()] == []
 

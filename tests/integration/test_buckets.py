@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -22,7 +23,7 @@ from det_jupyter.errors import BucketProblem
 from det_jupyter.storage import METADATA_FILE
 from det_jupyter.storage.buckets.leftovers import Keys, signed
 from det_jupyter.storage.buckets.opening import ask_region, azure_config, open_bucket
-from det_jupyter.storage.buckets.process import transfers
+from det_jupyter.storage.buckets.process import Transfers, transfers
 from det_jupyter.storage.buckets.storage import BucketStorage
 from det_jupyter.storage.copies import find_copy_problem, find_outer_checkpoint
 from tests.bucket_keys import KEYS
@@ -448,6 +449,24 @@ def test_requests_and_answers_that_are_longer_than_pipes_do_not_wait_for_each_ot
         assert [answer.startswith(f"{n}x") for n, answer in enumerate(answers)] == [True] * 32
     finally:
         transfers.close()
+
+
+def test_a_program_that_ends_does_not_wait_for_a_server_that_never_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    own = Transfers()
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        location = f"s3+http://127.0.0.1:{silent.getsockname()[1]}/models"
+        asked = threads.submit(own.ask, "files", location, "uuid")
+        connection, _ = silent.accept()
+        with connection:
+            own.stop()
+            for answer in (asked, threads.submit(own.ask, "files", location, "uuid")):
+                with pytest.raises(BucketProblem, match="this program ends") as raised:
+                    answer.result()
+                assert raised.value.kind == "away"
 
 
 def test_process_that_cannot_start_is_given_up(

@@ -20,6 +20,8 @@ from det_jupyter.master.background.deleting import delete, remove_files
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.storage import open_storage
 from det_jupyter.storage.buckets.storage import BucketStorage
+from det_jupyter.storage.contract import CheckpointFiles
+from det_jupyter.storage.directory import DirectoryStorage, remove_tree
 from tests.bucket_server import BucketServer
 from tests.integration.bucket_support import bucket, server
 from tests.integration.in_process import Det, client, det, routes
@@ -191,6 +193,8 @@ def test_checkpoints_are_adopted_without_the_database_that_knew_them(
     assert det("c", "adopt", str(there)).startswith("Experiment 2 has 1 checkpoint of")
     assert [each.uuid for each in experiment.checkpoints()] == ["first", "second", "third"]
     assert len(experiment.trials) == 1
+    with pytest.raises(NotFound, match=f"there is no folder {there}/nothing on this computer"):
+        det("c", "adopt", f"{there}/nothing")
 
 
 def test_what_hostile_files_say_is_left_out_and_named(
@@ -267,6 +271,27 @@ def test_garbage_is_listed_with_its_reason_then_deleted(
     assert det("c", "gc", "--yes").startswith("Deleted 1 item (")
     left = sorted(path.name for path in own_folder().iterdir())
     assert left == ["bad", "good", "later", "of_a_lost_database", "of_another_trial"]
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_hides_no_other_garbage(
+    client: Client, routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "_SETTLED_S", 0.0)
+    (trial,) = routes.service.machine.state.trials.values()
+    assert trial.ended_at is not None
+    for name in ("gone", "lost"):
+        write_unrecorded(name, trial.ended_at)
+    scan = DirectoryStorage.scan
+
+    def scan_then_delete(storage: DirectoryStorage) -> list[CheckpointFiles]:
+        found = scan(storage)
+        remove_tree(own_folder() / "gone")
+        return found
+
+    monkeypatch.setattr(DirectoryStorage, "scan", scan_then_delete)
+    found = client.collect_garbage()
+    assert [Path(each.path).name for each in found.found] == ["lost"]
+    assert "gone" in found.problems[0]
 
 
 def write_unrecorded(uuid: str, at: float, trial_id: int = 1) -> None:

@@ -72,7 +72,7 @@ class RunFiles:
         self._agent = credentials.agent if credentials else ""
         self._base = agent_path(self._agent)
         self._buckets = BucketFiles()
-        self._blobs = BlobStore(paths.data_dir() / "blobs")
+        self._blobs = BlobStore.of(paths.data_dir())
         self._checkpoints = paths.data_dir() / "checkpoints"
         # By checkpoint or blob: several trials may need the same one.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

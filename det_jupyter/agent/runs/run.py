@@ -189,7 +189,7 @@ class AgentRun:
     def labels(self) -> Mapping[str, str]:
         """Return the labels of the captured cells, by file name; {} if they cannot be read."""
         try:
-            return cell_labels(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
+            return cell_labels(self.plan.capsule, BlobStore.of(paths.data_dir()))
         except (NotFound, ValueError):  # without labels, frames show file names
             return {}
 
@@ -198,7 +198,7 @@ class AgentRun:
         if not self.plan.capsule.sources:
             return {}
         try:
-            return cell_sources(self.plan.capsule, BlobStore(paths.data_dir() / "blobs"))
+            return cell_sources(self.plan.capsule, BlobStore.of(paths.data_dir()))
         except (NotFound, ValueError):
             return {}
 

@@ -43,7 +43,7 @@ def _prepare(run: AgentRun) -> None:
             raise LaunchError(_without_folder(run) if run.remote_agent else problem)
         return
     try:
-        unpack_context(context, BlobStore(paths.data_dir() / "blobs"), run.dir.work)
+        unpack_context(context, BlobStore.of(paths.data_dir()), run.dir.work)
     except NotFound as error:
         raise LaunchError(f"the context directory is not stored any more: {error}") from None
     except OSError as error:  # such as a full disk, which may have room later

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -44,6 +43,7 @@ from det_jupyter.storage import (
     METADATA_FILE,
     CheckpointStorage,
     find_checkpoint,
+    folder_at,
     path_of,
     read_metadata,
 )
@@ -110,8 +110,11 @@ def adopt(client: Client, given: str) -> Adopted:
 
     Raises:
         CheckpointError: The storage cannot be read.
-        NotFound: It has no checkpoints.
+        NotFound: It has no checkpoints, or there is no such folder.
     """
+    folder = folder_at(given)
+    if folder is not None and not folder.is_dir():
+        raise NotFound(f"there is no folder {folder} on this computer")
     storage = storage_at(given)
     stored = storage.scan()
     if not stored:
@@ -285,7 +288,7 @@ def _config(found: _Found, named: str) -> dict[str, Any]:
 
 def _capsule(client: Client, storage: CheckpointStorage, found: _Found, notice: str) -> Capsule:
     """Return the captured code in a checkpoint, after storing its blobs here; else only a name."""
-    blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
+    blobs = BlobStore.of(client.session.info.data_dir)
     capsule = found.origin.capsule if found.origin is not None else None
     if capsule is not None:
         with (

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from det_jupyter.client.client import Client
@@ -108,14 +107,14 @@ def _import_set(
     chosen = metric or next((name for name in validated if name.lower().endswith("loss")), None)
     records = {run.name: _records(run, chosen or "") for run in runs.runs}
     trials = [_trial(run, records[run.name], chosen or _NO_METRIC) for run in runs.runs]
-    folder = Path(client.session.info.data_dir) / "blobs"
+    blobs = BlobStore.of(client.session.info.data_dir)
     request = ImportExperiment(
         key=hashlib.sha256(runs.identity.encode()).hexdigest(),
         source=runs.source,
         config=_config(runs.name, trials, chosen or _NO_METRIC, larger_is_better),
         capsule=Capsule(
             entrypoint=ENTRYPOINT,
-            sources=BlobStore(folder).put(json.dumps({}).encode()),
+            sources=blobs.put(json.dumps({}).encode()),
             notices=[f"Imported from {runs.source}"],
         ),
         python="",

@@ -128,10 +128,6 @@ def _choose(
             if measured else kept[-1]]  # fmt: skip
 
 
-def _blobs(client: Client) -> BlobStore:
-    return BlobStore(Path(client.session.info.data_dir) / "blobs")
-
-
 class _Writer:
     """Writes members, and refuses those that contain a secret.
 
@@ -201,7 +197,7 @@ def _write(
         own = [each for each in chosen if each.trial_id == trial.id]
         runs = max((line.run for line in lines), default=0)
         trials.append(_trial(trial, view.metric, records[trial.id], runs, own, redactor))
-    blobs, capsule = _blobs(client), client.capsule(view.id)
+    blobs, capsule = BlobStore.of(client.session.info.data_dir), client.capsule(view.id)
     for digest in sorted(blobs_of(capsule)):
         writer.add(blob_name(digest), _parts(blobs.path(digest)))
     for checkpoint in chosen:

@@ -98,7 +98,7 @@ def _import(client: Client, archive: ArchiveFile, path: Path) -> ImportedArchive
     storage = open_storage(None, data_dir)
     with ExitStack() as undo:
         drafts = _copy_checkpoints(archive, request, storage, undo)
-        blobs = BlobStore(data_dir / "blobs")
+        blobs = BlobStore.of(data_dir)
         for digest in sorted(digests):
             with blobs.receiving(digest) as take:
                 archive.read(blob_name(digest), take)

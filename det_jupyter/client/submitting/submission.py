@@ -175,7 +175,7 @@ def live_notice(folder: str, remedy: str) -> str:
 
 def submit(client: Client, prepared: Prepared) -> Experiment:
     """Submit a prepared experiment, and return its handle."""
-    blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
+    blobs = BlobStore.of(client.session.info.data_dir)
     capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
     capsule = with_environment(capsule, prepared.config, blobs)
     request = CreateExperiment(

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from det_jupyter.contract.host.disk_space import room_of
 from det_jupyter.contract.host.paths import HOME_VARIABLE
@@ -28,6 +28,11 @@ class BlobStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @classmethod
+    def of(cls, data_dir: str | Path) -> Self:
+        """Return the store in a data folder."""
+        return cls(Path(data_dir) / "blobs")
 
     def path(self, digest: str) -> Path:
         """Return the path of the blob, which may not exist."""

@@ -169,7 +169,7 @@ def _stored_blobs(path: Path) -> BlobStore:
     """Return the blobs in the folder of a checkpoint."""
     files = path / CODE_FOLDER / "files"
     # Checkpoints of earlier versions have a folder for each two letters of a name.
-    return FlatBlobs(files) if files.is_dir() else BlobStore(path / CODE_FOLDER / "blobs")
+    return FlatBlobs(files) if files.is_dir() else BlobStore.of(path / CODE_FOLDER)
 
 
 def _link_blobs(capsule: Capsule, source: BlobStore, target: BlobStore) -> None:

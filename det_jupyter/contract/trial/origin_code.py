@@ -101,7 +101,7 @@ def _load_captured(capsule: Capsule, blobs: BlobStore, data_dir: Path | None) ->
 
 
 def _blobs_of(origin: Origin, data_dir: Path | None) -> BlobStore:
-    return origin.blobs or BlobStore((data_dir or default_data_dir()) / "blobs")
+    return origin.blobs or BlobStore.of(data_dir or default_data_dir())
 
 
 @contextmanager

@@ -31,11 +31,11 @@ import yaml
 from det_jupyter._version import __version__
 from det_jupyter.client.client import Client
 from det_jupyter.client.following.log_lines import line_text, read
+from det_jupyter.client.sharing.known_secrets import captured_values, secrets_of_environment
 from det_jupyter.connection import announced_master
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentView, LogQuery
-from det_jupyter.contract.values.redacting import Redactor, is_secret, passwords_in
+from det_jupyter.contract.values.redacting import Redactor
 from det_jupyter.contract.values.text import error_text, size
 from det_jupyter.contract.values.variables import assigned_values
 from det_jupyter.errors import DetError, MasterUnreachable
@@ -156,19 +156,13 @@ def _secrets(client: Client, views: list[ExperimentView], collected: _Collected)
     with suppress(DetError):
         if (info := announced_master()) is not None:
             yield info.token
-    for name, value in os.environ.items():
-        if is_secret(name, value):
-            yield value
-        yield from passwords_in(value)
+    yield from (value for _, value in secrets_of_environment())
     for view in views:
         yield from assigned_values(view.config).values()
-        if view.capsule.environment is not None:
-            try:
-                blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
-                kept = json.loads(blobs.read(view.capsule.environment))
-                yield from (*kept["values"].values(), *kept.get("alerts", {}).values())
-            except (DetError, ValueError, KeyError) as error:
-                collected.problems.append(f"variables of {view.id}: {error_text(error)}")
+        try:
+            yield from (value for _, value in captured_values(client, view))
+        except (DetError, ValueError, KeyError) as error:
+            collected.problems.append(f"variables of {view.id}: {error_text(error)}")
 
 
 def _collect(client: Client, views: list[ExperimentView], collected: _Collected) -> None:

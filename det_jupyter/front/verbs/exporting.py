@@ -54,7 +54,7 @@ def download_code(call: Call) -> str:
     if capsule.context is not None:
         if folder.exists():
             folder.rmdir()  # unpack_context creates it
-        blobs = BlobStore(Path(client.session.info.data_dir) / "blobs")
+        blobs = BlobStore.of(client.session.info.data_dir)
         unpack_context(capsule.context, blobs, folder)
         files = count(capsule.context.num_files, "file")
         lines.append(f"Wrote the {files} of the folder of experiment {given.id} to {folder}")

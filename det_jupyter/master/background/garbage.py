@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from det_jupyter.master.machine.rules.retention import find_unneeded
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import CheckpointStorage, open_storage, path_of, read_metadata
 from det_jupyter.storage.buckets.storage import copies_dir
+from det_jupyter.storage.contract import CheckpointFiles
 from det_jupyter.storage.directory import DirectoryStorage
 
 _SETTLED_S = 86_400.0  # age of files that no running upload still needs
@@ -135,28 +136,32 @@ def _sweep(
                 )
         except (CheckpointError, OSError) as error:
             result.problems.append(str(error))
-    for each in _unrecorded(own, known):
+    for each in own.scan():
         try:
-            if each.path in doomed and not known.is_recorded(Path(each.path).name):
-                own.delete(Path(each.path).name)
-            result.found.append(each)
-        except CheckpointError as error:
+            unrecorded = None if each.problem else _as_unrecorded(own, each, known)
+            if unrecorded is not None:
+                if unrecorded.path in doomed and not known.is_recorded(each.uuid):
+                    own.delete(each.uuid)
+                result.found.append(unrecorded)
+        except (CheckpointError, OSError) as error:  # it may be deleted just now
             result.problems.append(str(error))
 
 
-def _unrecorded(own: CheckpointStorage, known: _Known) -> Iterator[Garbage]:
-    """Yield the whole checkpoints in det_jupyter's own folder of which there is no record."""
-    for each in own.scan():
-        if known.is_recorded(each.uuid) or each.problem:
-            continue
-        with own.reading(each.uuid) as folder:
-            metadata, put_at = read_metadata(folder), folder.stat().st_ctime
-        is_old = max(each.stored_at, put_at) < time.time() - known.age_s
-        if is_old and is_written_in(known.spans, metadata, each.stored_at):
-            yield Garbage(
-                kind="unrecorded",
-                path=path_of(own, each.uuid),
-                experiment_id=metadata["experiment_id"],
-                num_bytes=each.num_bytes,
-                changed_at=each.stored_at,
-            )
+def _as_unrecorded(
+    own: CheckpointStorage, files: CheckpointFiles, known: _Known
+) -> Garbage | None:
+    """Return a whole checkpoint in det_jupyter's own folder, if there is no record of it."""
+    if known.is_recorded(files.uuid):
+        return None
+    with own.reading(files.uuid) as folder:
+        metadata, put_at = read_metadata(folder), folder.stat().st_ctime
+    is_old = max(files.stored_at, put_at) < time.time() - known.age_s
+    if not is_old or not is_written_in(known.spans, metadata, files.stored_at):
+        return None
+    return Garbage(
+        kind="unrecorded",
+        path=path_of(own, files.uuid),
+        experiment_id=metadata["experiment_id"],
+        num_bytes=files.num_bytes,
+        changed_at=files.stored_at,
+    )

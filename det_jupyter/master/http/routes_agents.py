@@ -75,7 +75,7 @@ def agent_routes(service: Service, *, is_remote: bool = False) -> APIRouter:
 def remote_routes(service: Service, inbox: CheckpointInbox) -> APIRouter:
     """Return the routes for agents that cannot read the master's data folder."""
     routes = new_routes()
-    blobs = BlobStore(service.store.path.parent / "blobs")
+    blobs = BlobStore.of(service.store.path.parent)
 
     @routes.get("/agents/{agent_id}/clock", response_model=ClockReading)
     async def clock(agent_id: str) -> Response:

@@ -89,7 +89,7 @@ def _add_code_and_config(routes: APIRouter, service: Service) -> None:
     async def code(experiment_id: Whole) -> Response:
         """Return the source code: cells by label, modules and context directory by path."""
         capsule = service.machine.state.experiment(experiment_id).capsule
-        blobs = BlobStore(service.store.path.parent / "blobs")
+        blobs = BlobStore.of(service.store.path.parent)
         return JsonResponse(CodeView(files=await asyncio.to_thread(code_of, capsule, blobs)))
 
     @routes.get("/experiments/{experiment_id}/capsule", response_model=Capsule)

@@ -233,7 +233,7 @@ class Trainer:
             experiment_id=info.experiment_id if info else None,
             trial_id=info.trial_id if info else None,
             capsule=info.plan.capsule if info else None,
-            blobs=BlobStore(info.data_dir / "blobs") if info else None,
+            blobs=BlobStore.of(info.data_dir) if info else None,
         )
 
 

@@ -85,7 +85,7 @@ class TrialRun:
             core,
             RunRules.of(config, core.searcher.target),
             start,
-            Origin.of_plan(plan, BlobStore(info.data_dir / "blobs")),
+            Origin.of_plan(plan, BlobStore.of(info.data_dir)),
             interruption=Interruption.of(os.environ, plan.run),
             rehearsal=rehearsal,
             is_leave_requested=rehearsal.is_over if rehearsal else lambda: False,

@@ -103,6 +103,7 @@ class Transfers:
         self._lock = threading.Lock()
         self._process: _Process | None = None
         self._inherited: _Process | None = None
+        self._is_stopped = False
 
     def ask(self, call: str, location: str, uuid: str = "", **given: Any) -> Any:
         """Return the result of a request.
@@ -115,7 +116,7 @@ class Transfers:
         code: int | None = None
         for _ in range(_ATTEMPTS):
             try:
-                answer = self._running().send(request).result()
+                answer = self._running(location).send(request).result()
             except _Gone as gone:
                 code = gone.code
                 continue
@@ -134,8 +135,10 @@ class Transfers:
         found = self._process
         return None if found is None or found.is_over else found.process.pid
 
-    def _running(self) -> _Process:
+    def _running(self, location: str) -> _Process:
         with self._lock:
+            if self._is_stopped:
+                raise BucketProblem(f"{location} is not asked any more: this program ends", "away")
             if self._process is None or self._process.is_over:
                 self._process = _Process()
             return self._process
@@ -147,9 +150,15 @@ class Transfers:
                 self._process.close()
                 self._process = None
 
+    def stop(self) -> None:
+        """Let open and later requests fail, as this program ends: an answer may take minutes."""
+        with self._lock:
+            self._is_stopped = True
+        self.close()
+
     def forget(self) -> None:
         """Begin without a process: it is that of the process that this one was forked from."""
-        self._lock = threading.Lock()
+        self._lock, self._is_stopped = threading.Lock(), False
         self._inherited, self._process = self._process, None  # kept open, as collecting it warns
 
 

@@ -197,7 +197,7 @@ class _Import:
             capsule=capsule_from(
                 self._source.code(found.id) if is_new else b"",
                 settings,
-                BlobStore(self._data_dir / "blobs"),
+                BlobStore.of(self._data_dir),
                 [f"Imported from {self._source.name}: {name}", *notices],
             ),
             python=sys.executable,

@@ -9,7 +9,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client
@@ -190,7 +189,7 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
             )
     if problems or config is None:
         raise draft.located(problems)
-    blobs = BlobStore(Path(connection.client().session.info.data_dir) / "blobs")
+    blobs = BlobStore.of(connection.client().session.info.data_dir)
     # Ranks read files of the present folder, which may change before they start.
     is_live = plan is None and not isinstance(entrypoint, Captured)
     if isinstance(entrypoint, Captured):

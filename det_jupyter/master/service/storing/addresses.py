@@ -56,7 +56,7 @@ class Addresses:
 
     def __init__(self, db: sqlite3.Connection, data_dir: Path) -> None:
         self._db = db
-        self._blobs = BlobStore(data_dir / "blobs")
+        self._blobs = BlobStore.of(data_dir)
         self.alerts = UserFile(data_dir / paths.ALERTS_FILE, read_alerts, AlertsFile())
         self.trackers = UserFile(data_dir / paths.TRACKERS_FILE, read_trackers, TrackersFile())
 
