@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from moto.s3.models import s3_backends
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 BUCKET = "models"
 _SIGNED = "AWS4-HMAC-SHA256 Credential=KEY/20261130/us-east-1/s3/aws4_request"  # is not checked
@@ -134,6 +134,33 @@ class GoogleServer(BucketServer):
         return None
 
 
+class _Lines(io.BufferedReader):
+    """What comes by a connection, and the last line of it that was read."""
+
+    last = b""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        self.last = super().readline(-1 if size is None else size)
+        return self.last
+
+
+class _WholeRequests(WSGIRequestHandler):
+    """Drops a request whose headers have not all come, as S3 does.
+
+    http.server takes the end of a connection for the end of the headers, and a PUT without a
+    length makes an empty object.
+    """
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = _Lines(self.rfile.detach())
+
+    def parse_request(self) -> bool:
+        is_whole = super().parse_request() and self.rfile.last in (b"\r\n", b"\n")  # type: ignore[attr-defined]
+        self.close_connection |= not is_whole
+        return is_whole
+
+
 def _backend() -> Any:
     return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
 
@@ -147,7 +174,7 @@ def serving() -> AbstractContextManager[BucketServer]:
 def serving_as(kind: type[Server]) -> Iterator[Server]:
     """Serve until the end of the block."""
     server = kind()
-    http = make_server("127.0.0.1", 0, server, threaded=True)
+    http = make_server("127.0.0.1", 0, server, threaded=True, request_handler=_WholeRequests)
     server.url = f"http://127.0.0.1:{http.port}"
     thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()

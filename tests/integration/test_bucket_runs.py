@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -105,6 +107,18 @@ def test_upload_waits_for_a_bucket_that_is_away_also_when_the_run_has_ended(
     reason = f"{bucket.location} answers 503"
     assert set(waits) == {f"keeps its last checkpoints, as {reason}; the training goes on"}
     assert (uploads.broken_off, uploads.run.upload_wait) == ([], None)
+
+
+def test_failures_before_and_after_a_bucket_was_away_do_not_add_up(
+    bucket: BucketServer, copies: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads_module, "GIVE_UP_S", 0.0)  # at the third failure
+    denied = error("AccessDenied", "403 Forbidden")
+    answers = [denied, *[AWAY] * 3] * 3  # the library itself tries three times what is away
+    bucket.fail = lambda method, path: answers.pop(0) if answers else None
+    uploads = of_run(bucket)
+    assert len(upload(uploads, save(uploads, copies))) == 1
+    assert (uploads.broken_off, answers) == ([], [])
 
 
 def test_run_that_was_killed_gives_up_what_its_bucket_does_not_take_soon(
@@ -339,6 +353,22 @@ def test_broken_connections_lose_and_double_no_checkpoint(
     names = ("weights", "metadata.json", ".det-files-0.json")
     assert sorted(there) == sorted(f"{u}/{name}" for u in uuids[2:] for name in names)
     assert network.num_broken > 10
+
+
+@pytest.mark.parametrize("sent", [20, 60, -2])
+def test_the_imitated_bucket_drops_a_request_that_is_cut_within_its_headers(
+    bucket: BucketServer, sent: int
+) -> None:
+    request = (
+        b"PUT /models/one HTTP/1.1\r\nHost: a\r\nIf-None-Match: *\r\nContent-Length: 0\r\n\r\n"
+    )
+    url = urlsplit(bucket.url)
+    for given in (request[:sent], request):
+        with socket.create_connection((url.hostname, url.port)) as connection:
+            connection.sendall(given)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(1000)
+        assert ("one" in bucket.objects()) == (given == request) == (b"200" in answer)
 
 
 def again(do: Callable[[], object]) -> None:

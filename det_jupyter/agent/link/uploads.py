@@ -10,7 +10,7 @@ nothing is uploaded to the master, which ignores its records.
 
 An upload that fails is tried again, for GIVE_UP_S. After that, a trace is reported as failed; for
 a checkpoint, the run is ended with an error, and no later records of its journals are sent.
-Failures do not count while the destination is away (destinations.py): the run's state says so.
+Failures while the destination is away, and before, do not count: the run's state says so.
 Ranks whose checkpoints go to a bucket wait while several of them are not uploaded: each has a file
 in the run's folder `unsent` (contract/run/room.py).
 
@@ -294,6 +294,7 @@ class Uploads:
                     logger.info("%s is uploaded again: %s", what, error_text(error))
                     if run is not None:
                         run.note_upload_wait(to.name, wait)
+                    num_failures = 0
                     await asyncio.sleep(longest_s)
                     continue
                 if run is not None:
