@@ -28,6 +28,7 @@ from det_jupyter.master.background import reader_process
 from det_jupyter.master.background.reader_starter import ReaderStarter
 from det_jupyter.master.serve import has_work, serve
 from det_jupyter.master.service.agents.agent_access import AgentAccess
+from det_jupyter.storage.buckets.process import Transfers
 from tests.integration.master_support import (
     AGENT,
     RUN,
@@ -73,6 +74,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     paths.runtime_dir()
     for name in ("_FILE_CHECK_S", "_CLOCK_CHECK_S", "_LISTEN_S"):
         monkeypatch.setattr(module, name, 0.01)
+    monkeypatch.setattr(module, "transfers", Transfers())  # a master stops those of its program
     names = ["det_jupyter", "uvicorn", "asyncio", "httpx", "py.warnings"]
     before = [(log := logging.getLogger(n), log.level, log.propagate) for n in names]
     signals = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]

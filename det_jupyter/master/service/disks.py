@@ -5,8 +5,9 @@
     agents        the reports of agents on other computers
 
 The rate is the change of the free space in the last ten minutes, by any program. A disk is "low"
-if it will be full within two hours, or has less than four floors. It is "full" if writers wait,
-until they can continue.
+if it will be full soon, or has less than four floors. It is "full" if writers wait, until they can
+continue. Soon is within 12 times as long as the disk was watched, thus within two hours at most:
+what a burst of one minute would fill in an hour is no forecast.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from det_jupyter.contract.messages.disks import DiskState
 
 WINDOW_S = 600.0
 _LEAST_S = 60.0  # no rate is computed from a shorter time
-_SOON_S = 7200.0
+_AHEAD = 12
 _LOW_FLOORS = 4
 _FORGET_S = 60.0  # an agent's report is used for this time
 
@@ -53,13 +54,14 @@ class _Disk:
         lost, over_s = max(0, before - now), at - began_at
         room = Room(total_bytes=self.reading.total_bytes, free_bytes=now)
         full_in_s = None
-        if over_s >= _LEAST_S and lost:
-            full_in_s = max(0, now - room.floor_bytes) * over_s / lost
+        left = max(0, now - room.floor_bytes)
+        if over_s >= _LEAST_S and lost and left <= _AHEAD * lost:
+            full_in_s = left * over_s / lost
         state: DiskState = "ok"
         files = self.reading.free_files
         if now < _LOW_FLOORS * room.floor_bytes or (files is not None and files < 1000):
             state = "low"
-        if full_in_s is not None and full_in_s <= _SOON_S:
+        if full_in_s is not None:
             state = "low"
         return DiskStatus.built_from(
             self.reading,
@@ -68,7 +70,7 @@ class _Disk:
             is_full=self.is_full,
             lost_bytes=lost,
             over_s=over_s,
-            full_in_s=full_in_s if full_in_s is None or full_in_s <= _SOON_S else None,
+            full_in_s=full_in_s,
             writes=dict(writes),
         )
 

@@ -142,7 +142,10 @@ function makePanel(
 
 export const sidebarPlugins: JupyterFrontEndPlugin<unknown>[] = [sidebar];
 
-/** Restores the focus after a context menu: JupyterLab leaves it on the body. */
+/**
+ * Restores the focus after a context menu: JupyterLab leaves it on the body. In a list, to the list:
+ * a button of a row may be drawn anew while the menu, or a dialog after it, is open.
+ */
 export function keepFocus(app: Pick<JupyterFrontEnd, 'contextMenu'>, node: HTMLElement): void {
   let before: HTMLElement | null = null;
   node.addEventListener(
@@ -150,8 +153,8 @@ export function keepFocus(app: Pick<JupyterFrontEnd, 'contextMenu'>, node: HTMLE
     ({ target }) => {
       const { activeElement } = document;
       const list = target instanceof Element ? target.closest<HTMLElement>('.det-list') : null;
-      before =
-        activeElement instanceof HTMLElement && node.contains(activeElement) ? activeElement : list;
+      const isOurs = activeElement instanceof HTMLElement && node.contains(activeElement);
+      before = list ?? (isOurs ? activeElement : null);
     },
     { capture: true }
   );

@@ -42,6 +42,8 @@ def watched(*free: tuple[float, int]) -> DiskStatus:
         ([(0.0, 2 * GB), (30.0, 1 * GB)], "ok", None),  # observed too shortly
         ([(0.0, 2 * GB), (100.0, 1 * GB)], "low", 93.289),
         ([(0.0, 50 * GB), (600.0, 49 * GB)], "ok", None),  # in eight hours
+        ([(0.0, 12 * GB), (600.0, 11 * GB)], "low", 6559.736),
+        ([(0.0, 12 * GB), (66.0, 11_300 * MB)], "ok", None),  # a burst
         ([(0.0, 1 * GB), (600.0, 2 * GB)], "ok", None),
         # Only the last ten minutes count.
         ([(0.0, 50 * GB), (500.0, 2 * GB), (1000.0, 2 * GB)], "ok", None),
