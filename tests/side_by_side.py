@@ -7,7 +7,7 @@ from typing import Any
 from xdist.scheduler import LoadFileScheduling
 
 # Files that share what is slow to start, which otherwise each process would start: a master, a
-# server, Chromium and its tab; a master, and agents of other computers; Lightning and transformers.
+# server, Chromium and its tab; a master, and agents of other computers; imported libraries.
 TOGETHER = ("tests/lab/", "tests/e2e/test_remote_", "tests/unit/integrations/")
 # For each worker, the rooms that it takes first, in order; all other files follow. Files of a room
 # share what is slow to start, e2e the most: a master, an agent and torch.
