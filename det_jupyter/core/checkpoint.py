@@ -81,15 +81,20 @@ class CheckpointContext(ContextPart):
         self._in_shares: set[str] = set()  # uuids of checkpoints that no computer has whole
 
     def begin(
-        self, metadata: Mapping[str, Any] | None, origin: Origin | None = None
+        self,
+        metadata: Mapping[str, Any] | None,
+        origin: Origin | None = None,
+        *,
+        instead_of_chief: bool = False,
     ) -> CheckpointDraft:
         """Return a draft to fill and commit later. Does not access the storage yet.
 
         Args:
             metadata: Anything JSON can hold; `steps_completed` is required.
             origin: The origin, which is written into the draft before it is committed.
+            instead_of_chief: Allow it on another rank, which stores it because others have ended.
         """
-        if not self._distributed.is_chief:
+        if not self._distributed.is_chief and not instead_of_chief:
             raise RuntimeError(
                 "checkpoint: only the chief (rank 0) stores checkpoints, and this is rank "
                 f"{self._distributed.rank}; guard the call with "

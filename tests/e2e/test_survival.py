@@ -173,6 +173,12 @@ def test_one_rank_killed_while_training(
     assert view.failure.rank == rank
     assert "SIGKILL" in view.failure.error
     assert_equal_to(undisturbed, experiment)
+    # The other rank has saved the last batch: nothing was trained again from batch 20.
+    assert any(
+        21 <= one.steps_completed < STEPS
+        for one in experiment.checkpoints()
+        if one.steps_completed % 20
+    )
 
 
 def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -> None:

@@ -29,6 +29,7 @@ from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.run_end import with_details, write_end
 from det_jupyter.agent.runs.specs import make_specs, shared_store
+from det_jupyter.agent.runs.survivors import saved_by_survivors
 from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import (
@@ -306,6 +307,7 @@ class Runner:
                         run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
                     )
                     active.faults = await self._find_faults(active)
+                    await saved_by_survivors(active, rank_exit)
                 gang.rank_exited(rank_exit)
 
     async def _find_faults(self, active: ActiveRun) -> dict[int, DeviceFault]:

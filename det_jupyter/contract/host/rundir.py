@@ -11,6 +11,7 @@ runs/<allocation id>/
     stacks-<rank>        stacks of its threads, written when the agent requests them
     stacks-<rank>.<pid>  the same of a process that the rank has forked
     recorder-<rank>      torch's flight recorder as JSON, written when the agent requests it
+    step-<rank>          the step page of a rank whose last step the others can save
     wanted/              requests for checkpoints, which the agent fetches to this computer
     unsent/              a file for each checkpoint that is not in its bucket yet
     work/                copy of the context directory: the working directory of the ranks
@@ -87,6 +88,9 @@ class RunDir:
 
     def recorder(self, rank: int) -> Path:
         return self.path / f"recorder-{rank}"
+
+    def step(self, rank: int) -> Path:
+        return self.path / f"step-{rank}"
 
     def connection_file(self, rank: int) -> Path:
         return self.path / f"kernel-{rank}.json"

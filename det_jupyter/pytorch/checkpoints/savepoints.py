@@ -25,6 +25,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.training_state import Parts
 from det_jupyter.pytorch.checkpoints.unsaved import UnsavedWatch
+from det_jupyter.pytorch.rng import RngStates
 from det_jupyter.pytorch.rules import RunStart
 from det_jupyter.storage import reading
 
@@ -147,6 +148,12 @@ class Savepoints:
         if self._saver.is_pending:
             with self._while_waiting():
                 self._saver.finish()
+
+    def save_alone(self, steps_completed: int, rng_states: list[RngStates]) -> None:
+        """Save without the other ranks, unless this batch has a checkpoint; see `Saver`."""
+        self._saver.close()
+        if self._saved_at != steps_completed:
+            self._saver.save_alone(steps_completed, rng_states)
 
     def close(self) -> None:
         """Finish the checkpoint without the other ranks, after a failure."""

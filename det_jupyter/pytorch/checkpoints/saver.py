@@ -24,15 +24,17 @@ from det_jupyter.core import CheckpointContext
 from det_jupyter.core.drafts import CheckpointDraft
 from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory
+from det_jupyter.pytorch.checkpoints.state_snapshot import OwnMemory, SnapshotMemory
 from det_jupyter.pytorch.checkpoints.training_state import (
     Parts,
     collect_state,
     size_of,
     snapshot_state,
+    state_for_all,
     write_state,
 )
 from det_jupyter.pytorch.checkpoints.unsaved import UnsavedWatch
+from det_jupyter.pytorch.rng import RngStates
 
 
 class _Write:
@@ -156,6 +158,28 @@ class Saver:
         if uuid:
             run_on_chief(self.parts.context.distributed, self._complete)  # the others wait for it
             self.parts.callbacks.on_checkpoint_upload_end(uuid)
+
+    def save_alone(self, steps_completed: int, rng_states: list[RngStates]) -> None:
+        """Save a checkpoint of all ranks without the others, which have ended. Not collective.
+
+        Args:
+            steps_completed: Batches trained.
+            rng_states: The states of all ranks' generators after them.
+
+        Raises:
+            CheckpointError: It could not be written.
+            ConfigError: The state has a value that cannot be saved.
+        """
+        state = state_for_all(self.parts, steps_completed=steps_completed, rng_states=rng_states)
+        copied = snapshot_state(state, OwnMemory(), self.parts)
+        metadata = {"steps_completed": steps_completed}
+        draft = self.storage.begin(metadata, self.origin, instead_of_chief=True)
+        try:
+            draft.write(lambda path: write_state(path, copied), size_of(copied))
+            draft.commit()
+        except BaseException:  # an interrupt too: no draft may be left
+            draft.discard()
+            raise
 
     def close(self) -> None:
         """Finish the checkpoint that is begun, without the other ranks, after a failure.

@@ -70,6 +70,14 @@ class SnapshotMemory:
         self._used = []
 
 
+class OwnMemory(SnapshotMemory):
+    """The training's own memory on the CPU, for a snapshot of a training that has ended."""
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor itself, or its copy on the CPU."""
+        return tensor.detach().cpu()
+
+
 @dataclass(slots=True)
 class StateSnapshot:
     """One snapshot.

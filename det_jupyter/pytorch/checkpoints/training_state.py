@@ -32,7 +32,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.state_snapshot import Path as StatePath
 from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory, StateSnapshot
-from det_jupyter.pytorch.rng import get_states
+from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -79,8 +79,7 @@ def collect_state(
         tensors are those of the training, and change with the next batch.
     """
     context = parts.context
-    models = [parallel.model_state(model) for model in context.models]
-    optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
+    models, optimizers = _shared_tensors(parts)
     gathered = gather_later(context.distributed, lambda: _own_state(parts, in_window=in_window))
 
     def whole() -> dict[str, Any]:
@@ -94,15 +93,61 @@ def collect_state(
             "in_window": in_window,
             "models": models,
             "optimizers": optimizers,
-            "lr_schedulers": [item.scheduler.state_dict() for item in context.lr_schedulers],
-            "built": parts.built,
-            "scaler": context.scaler.state_dict() if context.scaler is not None else None,
-            "callbacks": parts.callbacks.state_dict(),
-            "parts": {name: part.state() for name, part in parts.shared.items()},
+            **_shared_state(parts),
             **{name: [rank[name] for rank in ranks] for name in ranks[0]},
         }
 
     return whole
+
+
+def state_for_all(
+    parts: Parts, *, steps_completed: int, rng_states: list[RngStates]
+) -> dict[str, Any]:
+    """Return the state of all ranks as this one has it, with the states of their generators.
+
+    Not collective: other ranks have ended. The states of this rank stand for those that ranks have
+    of their own, which are usually equal.
+    """
+    context = parts.context
+    models, optimizers = _shared_tensors(parts)
+    own = {
+        "own_callbacks": None,
+        "gradients": None,
+        "exchanges": None,
+        "reducers": context.reducers.state(),
+        "stop_requested": context.get_stop_requested(),
+    }
+    return {
+        "format": FORMAT,
+        "steps_completed": steps_completed,
+        "size": context.distributed.size,
+        "in_window": False,
+        "models": models,
+        "optimizers": optimizers,
+        **_shared_state(parts),
+        **{name: [state] * context.distributed.size for name, state in own.items()},
+        "rng_states": rng_states,
+        "validation_due": None,
+    }
+
+
+def _shared_tensors(parts: Parts) -> tuple[list[Any], list[Any]]:
+    """Return the states of models and optimizers. Collective if they are divided."""
+    context = parts.context
+    models = [parallel.model_state(model) for model in context.models]
+    optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
+    return models, optimizers
+
+
+def _shared_state(parts: Parts) -> dict[str, Any]:
+    context = parts.context
+    return {
+        "lr_schedulers": [item.scheduler.state_dict() for item in context.lr_schedulers],
+        "built": parts.built,
+        "scaler": context.scaler.state_dict() if context.scaler is not None else None,
+        "callbacks": parts.callbacks.state_dict(),
+        "parts": {name: part.state() for name, part in parts.shared.items()},
+    }
 
 
 def _own_state(parts: Parts, *, in_window: bool) -> dict[str, Any]:

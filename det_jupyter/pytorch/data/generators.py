@@ -2,6 +2,7 @@
 
     batch_start(seed, step, row)    the states with which a batch begins
     drawing_from(start)             a `with` block that draws from these states
+    pack_generators(slot)           the present states as bytes, for unpack_generators
     OwnGenerators(seed)             generators that continue from one block to the next
 
 A batch's states are a function of (seed, step, first row), whichever process computes them and at
@@ -32,6 +33,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +52,11 @@ _ALL_USED = _NUMBERS.to_bytes(4, sys.byteorder)  # the next draw mixes all numbe
 _PAIR_OFFSET = 80  # in a RandomState: an int (1: there is a second number), and the number
 _PAIR_SIZE = 16
 _NO_PAIR = bytes(_PAIR_SIZE)
+_NUMPY_AT = _STATE_SIZE  # where states are in packed bytes; Python's are first
+_PAIR_AT = _NUMPY_AT + _STATE_SIZE
+_GAUSS_AT = _PAIR_AT + _PAIR_SIZE
+_GAUSS = struct.Struct("<Qd")  # whether Python's has a second normal number, and the number
+_TORCH_AT = _GAUSS_AT + _GAUSS.size
 _STEPS = 32
 _MASK = 2**64 - 1
 
@@ -152,6 +159,36 @@ def restore_generators(states: States) -> None:
         python, numpys = others
         random.setstate(python)
         numpy.random.set_state(numpys)
+
+
+def can_pack_generators() -> bool:
+    """Return whether the global generators are those that `pack_generators` copies."""
+    return mtrand.get_bit_generator() is _TWISTER
+
+
+def pack_generators(slot: memoryview) -> int:
+    """Copy the states of the global generators into writable bytes, and return their number.
+
+    They are about 10,100. [m] 1.5 µs.
+    """
+    slot[:_NUMPY_AT], slot[_NUMPY_AT:_PAIR_AT] = _PYTHON_NUMBERS, _NUMPY_NUMBERS
+    slot[_PAIR_AT:_GAUSS_AT] = _PAIR
+    gauss = _PYTHON.gauss_next
+    _GAUSS.pack_into(slot, _GAUSS_AT, gauss is not None, gauss or 0.0)
+    torch_state: Any = torch.default_generator.get_state().numpy()
+    length = _TORCH_AT + int(torch_state.size)
+    slot[_TORCH_AT:length] = memoryview(torch_state)
+    return length
+
+
+def unpack_generators(packed: bytes) -> None:
+    """Set the global generators to the states that were packed."""
+    _PYTHON_NUMBERS[:], _NUMPY_NUMBERS[:] = packed[:_NUMPY_AT], packed[_NUMPY_AT:_PAIR_AT]
+    _PAIR[:] = packed[_PAIR_AT:_GAUSS_AT]
+    has_gauss, gauss = _GAUSS.unpack_from(packed, _GAUSS_AT)
+    _PYTHON.gauss_next = gauss if has_gauss else None
+    torch_state = torch.frombuffer(bytearray(packed[_TORCH_AT:]), dtype=torch.uint8)
+    torch.default_generator.set_state(torch_state)
 
 
 def start_generators(start: GeneratorStart) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import torch
 
 from det_jupyter.contract.run.journal import BatchMetrics, Progress
 from det_jupyter.core import Context
@@ -64,6 +68,20 @@ class Reporter:
             self._core.train.note_steps(steps)
         self._flushed_at = steps
         self._metrics.check_losses()
+
+    def flush_alone(
+        self, steps: int, rows_of: Callable[[int, int, int], torch.Tensor | None]
+    ) -> None:
+        """Journal the metrics of each batch up to `steps`, when other ranks have ended.
+
+        Args:
+            rows_of: As for `TrainingMetrics.flush_alone`, given also the first and the last batch.
+        """
+        first = self._flushed_at + 1
+        if steps >= first:
+            values = self._metrics.flush_alone(partial(rows_of, first, steps))
+            self._core.sink.write(BatchMetrics(at=time.time(), first=first, values=values))
+            self._flushed_at = steps
 
     def report(self, steps: int, end: int, callbacks: Callbacks) -> dict[str, Any]:
         """Journal the averages over the batches since the last report, and return them.

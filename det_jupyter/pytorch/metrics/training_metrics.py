@@ -91,6 +91,25 @@ class TrainingMetrics:
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
+    def flush_alone(self, rows_of: Callable[[int], torch.Tensor | None]) -> dict[str, list[float]]:
+        """Return what `flush` would, without the other ranks, which have ended. Not collective.
+
+        Args:
+            rows_of: Given the number of metrics, returns the values of each rank and, in the last
+                row, its records, `[ranks, names + 1, batches]`; None if they are not known. Then
+                this rank's values stand for those of all.
+        """
+        window = self._series.take()
+        by_rank = rows_of(len(window.names))
+        if by_rank is not None and self.is_averaged:
+            values_RNB, records_RB = by_rank[:, :-1], by_rank[:, -1]
+            means_NB = _mean_of_ranks(values_RNB, records_RB)
+            window = MetricWindow(window.names, means_NB, records_RB.sum(dim=0))
+        elif by_rank is not None:
+            window = MetricWindow(window.names, by_rank[0, :-1], by_rank[0, -1])
+        self._flushed.append(window)
+        return dict(zip(window.names, window.values_NB.tolist(), strict=True))
+
     def check_losses(self) -> None:
         """Check the losses of the last flush. Call it after the flush was journaled.
 

@@ -221,6 +221,11 @@ class Reducers:
         """Return a description of each reducer: its name and phases."""
         return [f"{entry} for {' and '.join(entry.phases)}" for entry in self._entries]
 
+    @property
+    def are_there(self) -> bool:
+        """Whether the trial has wrapped any."""
+        return bool(self._entries)
+
     def state(self) -> dict[str, Any]:
         """Return this rank's state, for a checkpoint."""
         states = [

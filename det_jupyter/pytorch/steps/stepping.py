@@ -247,6 +247,10 @@ class Stepping:
         if auto_zero_grads:
             zero_gradients(optimizer)
 
+    def has_stepped(self, batch_idx: int) -> bool:
+        """Return whether an optimizer has begun to step in this batch."""
+        return any(wrapped.batch_idx >= batch_idx for wrapped in self._wrapped.values())
+
     def after_step(self) -> None:
         """Update the scaler if it has stepped an optimizer in this batch."""
         if self._has_scaled:

@@ -62,6 +62,7 @@ class Events:
     def __post_init__(self) -> None:
         self._distributed = self.core.distributed
         self._num_flushes = 0
+        self.is_at_boundary = True  # within an event that the next run could not repeat
         self._rank_watch = RankWatch(self.rules.check_ranks, self.core, self.context.models)
         if self._distributed.size > 1:
             self._rank_watch.reduce = self.timings.timed_exchange(self._rank_watch.reduce)
@@ -99,6 +100,7 @@ class Events:
 
     def next_after(self, steps: int) -> int:
         """Return the batch count after which the next event is."""
+        self.is_at_boundary = False
         self._boundary = self.schedule.next_boundary(steps)
         event = min(self._boundary, self._agreement.due_at, self.orders.next_after(steps))
         if self.interruption is not None and self.interruption.steps_completed > steps:
@@ -114,7 +116,7 @@ class Events:
         Raises:
             TrialMistake: Metrics are wrong, a loss is not finite, or the ranks have diverged.
         """
-        is_boundary = steps == self._boundary
+        self.is_at_boundary = is_boundary = steps == self._boundary
         is_interrupted = False
         if self.interruption is not None and self.interruption.steps_completed == steps:
             self.interruption.carry_out(is_chief=self._distributed.is_chief)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from det_jupyter.pytorch.metrics.series import as_metrics
 from det_jupyter.pytorch.metrics.training_metrics import LossWatch
 from det_jupyter.pytorch.metrics.validations import Validations
 from det_jupyter.pytorch.parallel import explain_sharding_error
-from det_jupyter.pytorch.rng import seed_rank
+from det_jupyter.pytorch.rng import RngStates, seed_rank
 from det_jupyter.pytorch.rules import RunRules, RunStart
 from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.batch_events import Events, Reason
@@ -47,6 +47,7 @@ from det_jupyter.pytorch.training.building import (
     warn_of_single_records,
 )
 from det_jupyter.pytorch.training.interruptions import Interruption
+from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.training.live_orders import LiveOrders
 from det_jupyter.pytorch.training.rehearsal import Rehearsal
 from det_jupyter.pytorch.training.schedule import Schedule, training_units
@@ -95,6 +96,8 @@ class Loop:
             trial, context, core, rules, self._callbacks, start.best_metric, self._timings
         )
         self._has_stepped = False
+        self._last_step: LastStep | None = None  # of a gang that can save it
+        self._keep_buffers: Callable[[int], None] | None = None
         self._reporter = Reporter(
             core,
             average=rules.average_training_metrics,
@@ -175,7 +178,7 @@ class Loop:
                     is_leave_requested=self.is_leave_requested,
                 )
                 self._timings.start()
-                with events.reporting_last_batches():
+                with events.reporting_last_batches(), self._saving_last_step(events):
                     reason = events.begin() or self._train(batches, events)
             self._savepoints.finish()
         if reason == "preempted":
@@ -192,6 +195,33 @@ class Loop:
     def latest_checkpoint(self) -> CheckpointRef | None:
         """The last checkpoint of this run, valid once the run has ended; None if there is none."""
         return self._savepoints.latest
+
+    @contextmanager
+    def _saving_last_step(self, events: Events) -> Iterator[None]:
+        """Save the last step if the block raises because another rank was killed."""
+        keep = None
+        if self.rehearsal is None and type(self) is Loop:
+            keep = self._last_step = LastStep.open(self.context, self.core)
+        if keep is None:
+            yield
+            return
+
+        def write(rng_states: list[RngStates]) -> None:
+            self._timings.journal_batches(self.core.sink)
+            self._reporter.flush_alone(self.steps_completed, keep.rows)
+            self._savepoints.save_alone(self.steps_completed, rng_states)
+
+        try:
+            self.context.stepping.note_exchange = keep.note_exchange
+            self._keep_buffers = keep.keep_buffers
+            yield
+        except (Exception, SystemExit) as error:  # the user's code may also exit
+            index = self.steps_completed
+            is_whole = not (events.is_at_boundary or self.context.stepping.has_stepped(index))
+            keep.save(error, steps_completed=index, is_whole=is_whole, write=write)
+            raise
+        finally:
+            keep.close()
 
     def _open_data(self) -> BatchStream:
         """Open the training data at the position where this run begins; compute the schedule."""
@@ -233,12 +263,16 @@ class Loop:
         if self._tuner is not None and self._tuner.decision is None:
             self._after_batch.append(self._tune)
         event = events.next_after(self.steps_completed)
+        if self._last_step is not None:
+            self._last_step.note(self.steps_completed)
         with self.context.torch_profiler or nullcontext():
             for host_batch, share in batches:
                 self._train_batch(host_batch, share, to_device)
                 if self.steps_completed == event:
                     if reason := events.handle(event, has_stepped=self._has_stepped):
                         return reason
+                    if self._last_step is not None:  # the event may have drawn numbers
+                        self._last_step.note(event)
                     event = events.next_after(event)
         raise RuntimeError("the training data ended, although it is repeated forever")
 
@@ -247,6 +281,8 @@ class Loop:
         context, callbacks, index = self.context, self._callbacks, self.steps_completed
         self._note_batch(index + 1)
         self._begin_batch(index, share)
+        if self._keep_buffers is not None:
+            self._keep_buffers(index)
         if index == self._epoch_start:
             callbacks.on_training_epoch_start(self._epoch)
         self.batch = batch = to_device(host_batch)
@@ -272,6 +308,8 @@ class Loop:
         if self.position.is_step:
             self._after_step()
         self._reporter.add(metrics, index, records)
+        if self._last_step is not None:
+            self._last_step.note_metrics(index + 1, self._reporter.latest(), records)
         if self._has_batch_end:
             callbacks.on_training_batch_end(metrics, self._epoch, index)
         self.steps_completed = index + 1

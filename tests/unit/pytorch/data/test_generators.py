@@ -208,3 +208,20 @@ def test_generators_go_on_where_their_states_were_taken(
         generators.restore_generators(taken)
         assert states() == before
         assert drawn_pairs_too() == expected
+
+
+@given(st.integers(0, 2**31), st.integers(0, 1300), st.integers(0, 3))
+def test_packed_states_are_those_of_the_generators(seed: int, draws: int, pairs: int) -> None:
+    seed_everything(seed)
+    for _ in range(draws):
+        random.random()
+        numpy.random.rand()
+    for _ in range(pairs):
+        random.gauss(0, 1)
+        numpy.random.normal()
+    slot = memoryview(bytearray(16384))
+    packed = bytes(slot[: generators.pack_generators(slot)])
+    expected = drawn_pairs_too()
+    seed_everything(3)
+    generators.unpack_generators(packed)
+    assert drawn_pairs_too() == expected

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from det_jupyter.contract.run.journal import BatchMetrics, MetricsReported, Progress, Record
 from det_jupyter.core import Context, DistributedContext, RecordList, TrainContext
@@ -241,3 +242,42 @@ def test_metrics_that_are_not_averaged_are_the_chiefs_also_at_last() -> None:
         (False, [batch, lasting(1, 1.0)]),
         (False, [lasting(1, 1.0)]),
     ]
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_a_rank_that_is_left_alone_journals_what_all_would_have(*, average: bool) -> None:
+    rows = torch.tensor([[[4.0, 1.0], [6.0, 2.0]], [[0.0, 3.0], [2.0, 2.0]]], dtype=torch.float64)
+
+    def run(rank: ThreadRank) -> Any:
+        core = core_of(rank)
+        together = Reporter(core, average=average, first=0)
+        for batch in (0, 1):
+            value, records = rows[rank.rank, :, batch].tolist()
+            together.add({"loss": value}, batch, records)
+        together.flush(2)
+        alone_core = core_of(rank)
+        alone = Reporter(alone_core, average=average, first=0)
+        for batch in (0, 1):
+            value, records = rows[rank.rank, :, batch].tolist()
+            alone.add({"loss": value}, batch, records)
+        alone.flush_alone(
+            2, lambda first, last, num: rows if (first, last, num) == (1, 2, 1) else None
+        )
+        alone.flush_alone(2, lambda *_: None)  # nothing is left
+        assert str(alone.state()) == str(together.state()) or (rank.rank and not average)
+        return records_of(core), records_of(alone_core)
+
+    (chief, chief_alone), (_, other_alone) = results(2, run)
+    assert chief == chief_alone == other_alone
+
+
+def test_without_the_metrics_of_others_those_of_one_rank_stand_for_them() -> None:
+    def run(rank: ThreadRank) -> Any:
+        core = core_of(rank)
+        reporter = Reporter(core, average=True, first=4)
+        reporter.add({"loss": 1.0 + rank.rank}, 4, 2)
+        reporter.flush_alone(5, lambda *_: None)
+        return records_of(core)
+
+    expected = [[BatchMetrics(at=0, first=5, values={"loss": [1.0 + rank]})] for rank in (0, 1)]
+    assert results(2, run) == expected

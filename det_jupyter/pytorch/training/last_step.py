@@ -1,0 +1,218 @@
+"""The last step of a gang is saved by the ranks that survive, when another one is killed.
+
+    each batch     every rank writes its random generators into its step page, as the exchange of
+                   gradients begins; models' buffers are copied before the batch changes them
+    a rank ends    the collectives of the others raise; each writes into its page which step it has
+    then           the rank with the most steps, the lowest of them, saves a checkpoint of all
+                   ranks' states; the others exit, and the agent ends the gang (agent/runs)
+
+The next run begins with this checkpoint, so at most the batch that was interrupted is trained
+again. Weights and states of optimizers do not change within a batch before the optimizer steps;
+buffers and generators do, and are set back.
+
+Nothing is saved, and the next run begins with the last periodic checkpoint, if
+
+    an optimizer has stepped in the interrupted batch     its weights are those of no batch
+    the batch completes a report, checkpoint, validation  what of that is done is not known
+    a rank failed by an error of its own                  the retry would fail as well
+    a rank is on another computer                         its page is there
+    the ranks train on GPUs                               NCCL does not notice that a rank ended
+    weights are divided (FSDP, DeepSpeed), gradients      parts of the state are lost with the rank
+      compressed by PowerSGD or summed over batches, or
+      the trial has reducers
+
+[m] A batch costs 1.5 µs for the page; nothing else is kept if models have no buffers.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from det_jupyter.contract.run.step_page import Phase, StepPage
+from det_jupyter.core import Context
+from det_jupyter.core.peer_errors import is_lost_peer
+from det_jupyter.errors import CheckpointError
+from det_jupyter.pytorch.data.generators import (
+    can_pack_generators,
+    pack_generators,
+    unpack_generators,
+)
+from det_jupyter.pytorch.parallel import DistributedModel
+from det_jupyter.pytorch.rng import RngStates, get_states
+from det_jupyter.pytorch.steps.batch_weight import Number
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+
+_OTHERS_S = 1.0  # how long other ranks may take to notice that a rank has ended
+_LOOK_S = 0.005
+
+
+@dataclass(eq=False)
+class LastStep:
+    """What this rank keeps of its last step. Methods of one rank are not collective."""
+
+    context: PyTorchTrialContext
+    core: Context
+    page: StepPage
+    _kept_at: int = -1  # the batch that the copies of buffers are those of
+
+    @classmethod
+    def open(cls, context: PyTorchTrialContext, core: Context) -> Self | None:
+        """Create this rank's page; return None if the gang cannot save its last step."""
+        info, distributed = core.info, core.distributed
+        if info is None or info.plan.is_program or distributed.size == 1 or info.addresses:
+            return None
+        if context.device.type != "cpu" or not can_pack_generators():
+            return None
+        is_whole = all(
+            isinstance(model, DistributedModel) and model.low_rank is None
+            for model in context.models
+        )
+        is_each_step = context.position.aggregation_frequency == 1
+        if not (is_whole and is_each_step and context.models) or context.reducers.are_there:
+            return None
+        try:
+            page = StepPage.create(info.folder.step(distributed.rank), os.getpid())
+        except OSError:  # the disk is full: the trial trains without
+            return None
+        return cls(context, core, page)
+
+    def __post_init__(self) -> None:
+        self._buffers = [b for model in self.context.models for b in model.buffers()]
+        self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
+        self._slots = self.page.slots()
+        self.keep_buffers: Callable[[int], None] | None = (
+            self._keep_buffers if self._buffers else None
+        )
+
+    def note(self, steps_completed: int) -> None:
+        """Write the generators' states as those after this number of batches."""
+        self.page.note_slot(steps_completed, 0)
+        length = pack_generators(self._slots[steps_completed % 2])
+        self.page.note_slot(steps_completed, length)
+
+    def note_exchange(self, steps_completed: int) -> None:
+        """Write the states, and the batch to the control page, as the exchange begins."""
+        self.core.note_exchange(steps_completed)
+        self.note(steps_completed)
+
+    def note_metrics(
+        self, steps_completed: int, metrics: Mapping[str, Number], records: Number
+    ) -> None:
+        """Write the metrics of the last batch, if they are on the CPU."""
+        numbers = [*metrics.values(), records]
+        if not any(isinstance(number, torch.Tensor) and not number.is_cpu for number in numbers):
+            self.page.note_row(steps_completed, [*map(float, numbers)])
+
+    def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor | None:
+        """Return the metrics and records of all ranks, `[ranks, metrics + 1, batches]`.
+
+        None if any of a batch from `first` to `last` is not known.
+        """
+        pages = self._pages()
+        by_rank = [pages[rank].rows(first, last, num_metrics + 1) for rank in sorted(pages)]
+        if not all(by_rank):
+            return None
+        return torch.tensor(by_rank, dtype=torch.float64).transpose(1, 2)
+
+    def _keep_buffers(self, index: int) -> None:
+        with torch.no_grad():
+            torch._foreach_copy_(self._kept, self._buffers)
+        self._kept_at = index
+
+    def close(self) -> None:
+        """Unmap the page."""
+        self.page.close()
+
+    def save(
+        self,
+        error: BaseException,
+        *,
+        steps_completed: int,
+        is_whole: bool,
+        write: Callable[[list[RngStates]], object],
+    ) -> None:
+        """Save the last step, if `error` says that a rank has ended and this rank is to save.
+
+        Never raises: what prevents it is written to stderr.
+
+        Args:
+            steps_completed: Batches trained.
+            is_whole: Whether the state is that after these batches, but for what is kept here.
+            write: Writes the checkpoint, given the states of all ranks' generators.
+        """
+        is_lost = is_lost_peer(error)
+        if not is_lost:
+            self.page.set_phase(Phase.FAILED)
+            return
+        try:
+            self._save(steps_completed, write, is_whole=is_whole)
+        except Exception as problem:  # the user's callbacks may raise anything
+            sys.stderr.write(f"the last step could not be saved: {problem}\n")
+        finally:
+            self.page.set_phase(Phase.DONE)
+
+    def _save(
+        self, steps: int, write: Callable[[list[RngStates]], object], *, is_whole: bool
+    ) -> None:
+        if not is_whole:
+            return
+        own = self.core.distributed.rank
+        self.page.set_phase(Phase.READY, steps)
+        pages = self._pages()
+        ready = self._await_others(pages) if len(pages) == self.core.distributed.size else {}
+        if not ready or max(ready, key=lambda rank: (ready[rank], -rank)) != own:
+            return
+        states = [pages[rank].states(steps) for rank in sorted(pages)]
+        if any(state is None for state in states):
+            return
+        if self._kept_at == steps:
+            self._set_buffers_back()
+        write([self._unpacked(state) for state in states if state])
+
+    def _unpacked(self, packed: bytes) -> RngStates:
+        unpack_generators(packed)  # this rank draws no more
+        return get_states(self.context.device)
+
+    def _pages(self) -> dict[int, StepPage]:
+        assert self.core.info is not None
+        pages = {}
+        for rank in range(self.core.distributed.size):
+            with suppress(OSError, ValueError):
+                pages[rank] = StepPage(self.core.info.folder.step(rank))
+        return pages
+
+    def _await_others(self, pages: Mapping[int, StepPage]) -> dict[int, int]:
+        """Return the steps of the ranks that can save; {} if a rank has failed by itself."""
+        deadline = time.monotonic() + _OTHERS_S
+        while True:
+            phases = {rank: page.phase for rank, page in pages.items()}
+            if Phase.FAILED in phases.values():
+                return {}
+            waits = [
+                rank
+                for rank, phase in phases.items()
+                if phase is Phase.TRAINING and pages[rank].is_alive
+            ]
+            if not waits or time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_S)
+        return {
+            rank: pages[rank].steps_completed
+            for rank, phase in phases.items()
+            if phase is Phase.READY and pages[rank].is_alive
+        }
+
+    def _set_buffers_back(self) -> None:
+        now = [buffer for model in self.context.models for buffer in model.buffers()]
+        if [id(buffer) for buffer in now] != [id(buffer) for buffer in self._buffers]:
+            raise CheckpointError("the trial has replaced buffers of its models in the batch")
+        with torch.no_grad():
+            torch._foreach_copy_(self._buffers, self._kept)

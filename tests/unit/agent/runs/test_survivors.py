@@ -1,0 +1,80 @@
+"""How long an agent waits for the ranks that save the last step of their gang."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from det_jupyter.agent.runs import survivors
+from det_jupyter.agent.runs.active_run import ActiveRun
+from det_jupyter.agent.starting.rank_processes import RankExit
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run.step_page import Phase, StepPage
+
+KILLED = RankExit(1, -9)
+
+
+@pytest.fixture
+def active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ActiveRun:
+    """Return a run whose rank 1 has ended, and whose rank 0 is this process."""
+    monkeypatch.setattr(survivors, "_NOTICE_S", 0.15)
+    return cast(
+        ActiveRun,
+        SimpleNamespace(
+            run=SimpleNamespace(id="1.1.1", dir=RunDir(tmp_path)),
+            gang=SimpleNamespace(pids={0: os.getpid(), 1: 2**30}),
+            end_ordered=asyncio.Event(),
+        ),
+    )
+
+
+def wait(active: ActiveRun, failed: RankExit = KILLED, *, end_after_s: float = 5.0) -> float:
+    """Return for how long the agent waits; the end of the gang is ordered after some time."""
+
+    async def run() -> float:
+        loop = asyncio.get_running_loop()
+        loop.call_later(end_after_s, active.end_ordered.set)
+        began = loop.time()
+        await survivors.saved_by_survivors(active, failed)
+        return loop.time() - began
+
+    return asyncio.run(run())
+
+
+def test_a_gang_without_pages_is_not_waited_for(active: ActiveRun) -> None:
+    assert wait(active) < 0.1
+
+
+@pytest.mark.parametrize("code", [None, 0, 1])
+def test_only_a_signal_is_survived(active: ActiveRun, code: int | None) -> None:
+    StepPage.create(active.run.dir.step(0), os.getpid()).close()
+    assert wait(active, RankExit(1, code)) < 0.1
+
+
+def test_a_rank_that_does_not_notice_is_waited_for_shortly(active: ActiveRun) -> None:
+    StepPage.create(active.run.dir.step(0), os.getpid()).close()
+    assert 0.15 <= wait(active) < 5
+
+
+@pytest.mark.parametrize(
+    ("phase", "waits"), [(Phase.READY, True), (Phase.FAILED, False), (Phase.DONE, False)]
+)
+def test_a_rank_that_saves_is_waited_for_until_the_end_is_ordered(
+    active: ActiveRun, phase: Phase, *, waits: bool
+) -> None:
+    with closing(StepPage.create(active.run.dir.step(0), os.getpid())) as page:
+        page.set_phase(phase, 3)
+    waited_s = wait(active, end_after_s=0.4)
+    assert waited_s >= 0.4 if waits else waited_s < 0.4
+
+
+def test_a_rank_that_has_ended_is_not_waited_for(active: ActiveRun) -> None:
+    with closing(StepPage.create(active.run.dir.step(0), 2**30)) as page:
+        page.set_phase(Phase.READY, 3)
+    assert wait(active) < 0.1

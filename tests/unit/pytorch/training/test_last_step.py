@@ -1,0 +1,204 @@
+"""Which of the surviving ranks saves the last step, and with what. Pages stand for ranks."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import nn
+
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run.step_page import Phase, StepPage
+from det_jupyter.core import Context
+from det_jupyter.core.peer_errors import PeerLost
+from det_jupyter.pytorch import PyTorchTrialContext
+from det_jupyter.pytorch.rng import get_states, set_states
+from det_jupyter.pytorch.training import last_step
+from det_jupyter.pytorch.training.last_step import LastStep
+
+
+@dataclass
+class Gang:
+    """Ranks whose pages lie in one folder; each can be alive or have ended."""
+
+    folder: RunDir
+    model: nn.Module
+    size: int
+
+    def rank(self, rank: int, *, pid: int | None = None) -> LastStep:
+        core = SimpleNamespace(
+            distributed=SimpleNamespace(rank=rank, size=self.size),
+            info=SimpleNamespace(folder=self.folder),
+            note_exchange=lambda steps: None,
+        )
+        context = SimpleNamespace(models=[self.model], device=torch.device("cpu"))
+        page = StepPage.create(self.folder.step(rank), pid or _own_pid())
+        return LastStep(cast(PyTorchTrialContext, context), cast(Context, core), page)
+
+
+def _own_pid() -> int:
+    return threading.get_native_id()  # of the main thread: the process
+
+
+@pytest.fixture
+def gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gang]:
+    monkeypatch.setattr(last_step, "_OTHERS_S", 0.2)
+    states = get_states()
+    yield Gang(RunDir(tmp_path), nn.BatchNorm1d(2), 3)
+    set_states(states)
+
+
+@pytest.fixture(scope="module")
+def gone() -> int:
+    """Return the pid of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def lost(keep: LastStep, steps: int, *, is_whole: bool = True) -> list[Any]:
+    """Lose a peer; return the states that are saved by this rank."""
+    saved: list[Any] = []
+    keep.save(PeerLost("gone"), steps_completed=steps, is_whole=is_whole, write=saved.extend)
+    assert keep.page.phase is Phase.DONE
+    return saved
+
+
+def ready(keep: LastStep, steps: int) -> None:
+    keep.page.set_phase(Phase.READY, steps)
+
+
+def test_the_chief_saves_for_all_with_the_numbers_that_each_rank_draws_next(
+    gang: Gang, gone: int
+) -> None:
+    chief, dead, other = gang.rank(0), gang.rank(1, pid=gone), gang.rank(2)
+    expected = []
+    for keep in (chief, dead, other):
+        keep.note_exchange(4)
+        expected.append((random.random(), torch.rand(()).item()))
+        keep.note_exchange(5)
+    ready(other, 4)
+    saved = lost(chief, 4)
+    assert len(saved) == 3
+    drawn = []
+    for states in saved:
+        set_states(states)
+        drawn.append((random.random(), torch.rand(()).item()))
+    assert drawn == expected
+    for keep in (chief, dead, other):
+        keep.close()
+
+
+@pytest.mark.parametrize(
+    ("steps_of_other", "who"),
+    [(4, "chief"), (3, "chief"), (5, "other")],
+    ids=["the lowest of equals", "the most advanced", "another one that is ahead"],
+)
+def test_one_rank_saves(gang: Gang, gone: int, steps_of_other: int, who: str) -> None:
+    chief, dead, other = gang.rank(0), gang.rank(1, pid=gone), gang.rank(2)
+    for keep in (chief, dead, other):
+        keep.note_exchange(4)
+        keep.note_exchange(5)
+    ready(other, steps_of_other)
+    assert bool(lost(chief, 4)) is (who == "chief")
+    ready(chief, 4)
+    assert bool(lost(other, steps_of_other)) is (who == "other")
+
+
+def test_nothing_is_saved_in_the_middle_of_a_step_or_without_all_states(
+    gang: Gang, gone: int
+) -> None:
+    chief, dead, other = gang.rank(0), gang.rank(1, pid=gone), gang.rank(2)
+    for keep in (chief, dead, other):
+        keep.note_exchange(4)
+    ready(other, 3)
+    assert lost(chief, 4, is_whole=False) == []
+    assert len(lost(chief, 4)) == 3
+    dead.page.note_slot(4, 0)  # killed while it wrote
+    assert lost(chief, 4) == []
+    gang.folder.step(1).unlink()
+    assert lost(chief, 4) == []
+
+
+def test_an_error_of_a_rank_itself_is_not_survived(gang: Gang) -> None:
+    chief, failed, other = gang.rank(0), gang.rank(1), gang.rank(2)
+    for keep in (chief, failed, other):
+        keep.note_exchange(4)
+    ready(other, 4)
+    saved: list[Any] = []
+    failed.save(KeyError("x"), steps_completed=4, is_whole=True, write=saved.extend)
+    assert failed.page.phase is Phase.FAILED
+    assert [saved, lost(chief, 4)] == [[], []]
+
+
+def test_a_rank_that_hangs_is_not_waited_for(gang: Gang, gone: int) -> None:
+    chief, _, dead = gang.rank(0), (hangs := gang.rank(1)), gang.rank(2, pid=gone)
+    for keep in (chief, hangs, dead):
+        keep.note_exchange(4)
+    assert len(lost(chief, 4)) == 3
+
+
+def test_buffers_are_those_before_the_batch(gang: Gang, gone: int) -> None:
+    gang.size = 2
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    assert keep.keep_buffers is not None
+    before = [buffer.clone() for buffer in gang.model.buffers()]
+    for one in (keep, dead):
+        one.note_exchange(4)
+    keep.keep_buffers(4)
+    gang.model(torch.randn(8, 2))
+    assert lost(keep, 4)
+    assert all(map(torch.equal, before, gang.model.buffers()))
+    gang.model(torch.randn(8, 2))
+    after = [buffer.clone() for buffer in gang.model.buffers()]
+    for one in (keep, dead):
+        one.note_exchange(5)
+    assert lost(keep, 5)  # between batches: the batch before has ended
+    assert all(map(torch.equal, after, gang.model.buffers()))
+
+
+def test_a_failure_of_the_save_does_not_hide_the_cause(
+    gang: Gang, gone: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gang.size = 2
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        one.note_exchange(4)
+
+    def write(states: list[Any]) -> None:
+        raise KeyError("the user's callback")
+
+    keep.save(PeerLost("gone"), steps_completed=4, is_whole=True, write=write)
+    assert 'the last step could not be saved: "the user\'s callback"' in capsys.readouterr().err
+
+
+def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_them(
+    gang: Gang, gone: int
+) -> None:
+    gang.size = 2
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for steps in (3, 4):
+        keep.note_metrics(steps, {"acc": steps / 3, "loss": torch.tensor(0.25)}, 8)
+        dead.note_metrics(steps, {"acc": steps / 7, "loss": 1}, torch.tensor(4.0))
+    rows = keep.rows(3, 4, 2)
+    assert rows is not None
+    assert rows.tolist() == [
+        [[1.0, 4 / 3], [0.25, 0.25], [8.0, 8.0]],
+        [[3 / 7, 4 / 7], [1.0, 1.0], [4.0, 4.0]],
+    ]
+    keep.note_metrics(5, {"acc": 0.0, "loss": 0.0}, 8)
+    assert keep.rows(3, 5, 2) is None
+
+
+def test_the_page_is_unmapped(gang: Gang) -> None:
+    with closing(gang.rank(0)) as keep:
+        keep.note(0)
