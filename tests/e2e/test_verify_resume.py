@@ -128,6 +128,7 @@ def model_of(model):
 )
 
 
+@pytest.mark.long  # tests/unit/pytorch/checkpoints/test_unsaved.py finds the same
 def test_an_average_of_weights_that_is_not_saved_is_found_and_named(client: Client) -> None:
     experiment = submit(client, small_config(entrypoint="AveragingTrial"), AVERAGING_SOURCE)
     experiment.wait()

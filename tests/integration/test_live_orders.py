@@ -136,7 +136,8 @@ def test_a_change_is_made_at_one_batch_and_repeated_there_to_the_last_bit(lab: L
         resumed = start(lab, config(), same, checkpoint=ref)
         resumed.ended()
         assert_equal(live, resumed)
-        later = [r.steps_completed for r in resumed.validations()]
+        # A checkpoint is saved before the validation of its batch, which is then made again.
+        later = [r.steps_completed for r in resumed.validations() if r.steps_completed > steps]
         assert later == [s for s in validated if s > steps]
 
     alone = start(lab, config(), same, ranks=1)

@@ -44,6 +44,7 @@ def trained(rank: DistributedContext, folder: str, batch: int, window: int) -> d
     return {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
 
 
+@pytest.mark.long  # a property of that library
 def test_the_trainer_of_transformers_averages_over_the_tokens_of_all_ranks_and_windows(
     run: RankRunner, tmp_path: Any
 ) -> None:

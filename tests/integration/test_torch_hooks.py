@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # In a process of its own, since hooks stay.
 SCRIPT = """
 import io, sys, warnings
@@ -74,6 +76,7 @@ print("as without hooks")
 """
 
 
+@pytest.mark.long  # compiles models
 def test_hooks_come_with_torch_and_change_no_compiled_graph() -> None:
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False

@@ -102,6 +102,7 @@ def test_its_bundles_name_no_file_of_the_computer_that_built_them(wheel: Path) -
             assert str(ROOT) not in text, name
 
 
+@pytest.mark.long  # the README's installation, in tests/e2e, shows it too
 def test_jupyter_finds_both_extensions_and_det_the_pages(wheel: Path, tmp_path: Path) -> None:
     python = installed(wheel, tmp_path / "env")
     printed = run(
