@@ -3,12 +3,13 @@
 In a notebook, `%load_ext det_jupyter` registers the magics. From Python, `experiment(id)` and
 `experiments()` return handles, `compare(3, 7)` returns how experiments differ, `slots()`,
 `queue()` and `jobs()` return what runs and what waits, `preview(config)` returns what a search
-would train, `submit(Trial, config)` submits an experiment, `load_checkpoint(path)` returns a
-trained model, `adopt(location)` lists the checkpoints of a bucket or folder, `model(name)`,
-`models()` and `create_model(name)` return handles on models of the registry,
-`import_archive(path)` returns an experiment that a colleague has exported, and `templates` are
-parts of configurations. Each name is imported when it is first used, so that importing the package
-is fast.
+would train, `submit(Trial, config)` submits an experiment, `sweep(train, space, metric="loss")`
+searches the best arguments of a function in ranges such as `hp.log(1e-5, 1e-1)`,
+`load_checkpoint(path)` returns a trained model, `adopt(location)` lists the checkpoints of a
+bucket or folder, `model(name)`, `models()` and `create_model(name)` return handles on models of
+the registry, `import_archive(path)` returns an experiment that a colleague has exported, and
+`templates` are parts of configurations. Each name is imported when it is first used, so that
+importing the package is fast.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from det_jupyter._version import __version__
 
 if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imported when used
     from det_jupyter import core as core
+    from det_jupyter import hp as hp
     from det_jupyter import pytorch as pytorch
     from det_jupyter.client.handles.checkpoint import load_checkpoint
     from det_jupyter.contract.values.text import LOG_FORMAT
@@ -38,6 +40,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time each is imp
     from det_jupyter.front.notebook.handles.templates import templates
     from det_jupyter.front.notebook.submit.from_python import submit
     from det_jupyter.front.notebook.submit.preview_and_local import preview
+    from det_jupyter.front.notebook.submit.sweeping import sweep
 
 _HOMES = {
     name: f"det_jupyter.{module}"
@@ -59,6 +62,7 @@ _HOMES = {
         "front.notebook.handles.templates": ["templates"],
         "front.notebook.submit.from_python": ["submit"],
         "front.notebook.submit.preview_and_local": ["preview"],
+        "front.notebook.submit.sweeping": ["sweep"],
         "front.jupyter_server.extension_points": [
             "_jupyter_labextension_paths",
             "_jupyter_server_extension_points",
@@ -67,7 +71,7 @@ _HOMES = {
     }.items()
     for name in names
 }
-_LIBRARIES = ("core", "pytorch")  # so that `import det_jupyter as det` is enough for `det.core`
+_LIBRARIES = ("core", "hp", "pytorch")  # so that `import det_jupyter as det` is enough for `det.core`
 
 __all__ = [
     "LOG_FORMAT",
@@ -89,6 +93,7 @@ __all__ = [
     "queue",
     "slots",
     "submit",
+    "sweep",
     "templates",
 ]
 

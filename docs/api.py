@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pdoc
 
-PACKAGES = ("det_jupyter", "det_jupyter.core", "det_jupyter.pytorch", "det_jupyter.errors")
+PACKAGES = (
+    "det_jupyter",
+    "det_jupyter.hp",
+    "det_jupyter.core",
+    "det_jupyter.pytorch",
+    "det_jupyter.errors",
+)
 
 
 def write(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -32,11 +32,13 @@ def load_entrypoint(
     code_dir: Path,
     work_dir: Path,
     entrypoint: Captured | Imported,
+    hparams: Collection[str] = (),
 ) -> Any:
     """Return the class or function that each rank trains or calls.
 
     Args:
         work_dir: The folder that ranks work in; its modules take precedence over others.
+        hparams: Names of the hyperparameters.
 
     Raises:
         ConfigError: There is no such module or name, it cannot be loaded, or it is not a class or
@@ -48,7 +50,7 @@ def load_entrypoint(
         return load_capsule(capsule, blobs, code_dir)
     put_first(work_dir)
     sys.modules["__main__"] = ModuleType("__main__")  # the user's `__main__` instead of ours
-    return find_in_module(entrypoint, work_dir)
+    return find_in_module(entrypoint, work_dir, hparams)
 
 
 def put_first(folder: Path) -> None:
@@ -89,7 +91,7 @@ def _modules_in(folder: Path) -> dict[str, str]:
     return modules_among(names)
 
 
-def find_in_module(entrypoint: Imported, folder: Path) -> Any:
+def find_in_module(entrypoint: Imported, folder: Path, hparams: Collection[str] = ()) -> Any:
     """Import the module, and return the entrypoint's class or function in it.
 
     Errors that the module itself raises are not converted.
@@ -105,7 +107,7 @@ def find_in_module(entrypoint: Imported, folder: Path) -> Any:
         if value is owner:
             raise ConfigError(_no_such_name(entrypoint, owner, part))
     if isinstance(value, FunctionType):
-        if problem := find_function_problem(value):
+        if problem := find_function_problem(value, hparams):
             raise ConfigError(f"entrypoint: {entrypoint.name} {problem}")
     elif not isinstance(value, type):
         raise ConfigError(

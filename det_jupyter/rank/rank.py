@@ -46,16 +46,11 @@ from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith, explain, finish_failed, leave_copy, make_failure
 from det_jupyter.rank.entrypoint import load_entrypoint
+from det_jupyter.rank.functions import FunctionReason, FunctionRun
 from det_jupyter.rank.kernel import KernelServer
 from det_jupyter.rank.process import prepare_python, watch_lifeline
 from det_jupyter.rank.variables import left_out
-from det_jupyter.rank.work import (
-    CommandRun,
-    FunctionReason,
-    FunctionRun,
-    ProgramRun,
-    reported_steps,
-)
+from det_jupyter.rank.work import CommandRun, ProgramRun, reported_steps
 
 _KERNEL_AFTER_S = 2.0  # without a first step: a rank that hangs before it can be inspected
 _MAX_NOTICES = 20  # per rank: threads may fail again and again
@@ -251,7 +246,8 @@ class RankProgram:
         capsule = self.spec.plan.capsule
         if capsule.sources:
             self.names = self._names(cell_labels(capsule, self.blobs))
-        return load_entrypoint(capsule, self.blobs, self.code_dir, self.workplace, entrypoint)
+        places = (self.code_dir, self.workplace)
+        return load_entrypoint(capsule, self.blobs, *places, entrypoint, self.spec.plan.hparams)
 
     def _names(self, labels: Mapping[str, str]) -> CodeNames:
         context = self.workplace if self.spec.plan.has_context else None

@@ -1,9 +1,4 @@
-"""The work of a rank whose entrypoint is not a trial class: a function, a program or a command.
-
-A function of the notebook is called by every rank of the gang, and gets its context from
-`core.init()`. Its reports have the steps completed; the first one starts the rank's kernel. When
-it returns, the trial is completed, unless `context.preempt.should_preempt()` was true: then it is
-called again when slots are free, with its newest checkpoint in `context.info.latest_checkpoint`.
+"""The work of a rank whose entrypoint is a program or a command; functions.py has functions.
 
 A Python program is run as `__main__` of this process, as `python` would run it, with torch loaded:
 
@@ -31,86 +26,20 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
-from typing import Any, Literal
+from types import CodeType, FrameType, ModuleType
+from typing import Any
 
 import torch
 
-from det_jupyter.contract.host.own_threads import frame_of
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.trial.context_dir.python_modules import describe_syntax_error
-from det_jupyter.contract.trial.rank_arguments import call
 from det_jupyter.contract.values.entrypoints import Command, Program
 from det_jupyter.contract.values.text import shortened
-from det_jupyter.core import Context, StepCounter, end_reading
 from det_jupyter.errors import ConfigError
-from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.rank.endings import check_exit, describe_exit, finish_python
 from det_jupyter.rank.entrypoint import listed, put_first
-
-FunctionReason = Reason | Literal["invalid_hp"]
-
-
-class FunctionRun:
-    """One call of the user's function, on one rank of its gang."""
-
-    trial = None  # there is no trial class
-
-    def __init__(self, function: FunctionType, context: Context, counter: StepCounter) -> None:
-        self._function = function
-        self._context = context
-        self._counter = counter
-
-    @property
-    def steps_completed(self) -> int:
-        """Steps of the last report."""
-        return self._counter.steps_completed
-
-    @property
-    def trained(self) -> int:
-        """Steps in this run; on other ranks than the chief at least 1.
-
-        Only the chief has to report, so another rank may have trained without a report.
-        """
-        steps = self.steps_completed - self._counter.first
-        return steps if self._context.distributed.is_chief else max(1, steps)
-
-    def run(self) -> FunctionReason:
-        """Call the function. Collective: waits until it has returned on all ranks."""
-        context, info = self._context, self._context.info
-        hparams = {} if info is None else dict(info.hparams)
-        values = {"core_context": context, "context": context, "info": info, "hparams": hparams}
-        call(self._function, values)
-        end_reading()
-        self._context.profiler.flush()
-        self._context.distributed.barrier()
-        early = self._context.train.early_exit  # all ranks have what the chief has reported
-        if self._context.train.is_open:  # a `with` block that has ended has warned already
-            self._context.warn_of_an_early_end()
-        if self._context.preempt.is_acknowledged:
-            return early or "preempted"
-        searcher = self._context.searcher
-        while searcher.was_extended():  # the function itself decides when it ends
-            pass
-        if early is None:
-            searcher.report_reached(self.steps_completed)
-        return early or "completed"
-
-    def live(self) -> dict[str, Any]:
-        found = {"context": self._context, "steps_completed": self.steps_completed}
-        return found | _variables_of(self._function, frame_of(threading.main_thread()))
-
-
-def _variables_of(function: FunctionType, frame: FrameType | None) -> dict[str, Any]:
-    while frame is not None:
-        if frame.f_code is function.__code__:
-            return dict(frame.f_locals)
-        frame = frame.f_back
-    return {}
-
 
 _MAX_CHARACTERS = 120  # characters of a command
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

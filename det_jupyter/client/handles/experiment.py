@@ -43,6 +43,12 @@ from det_jupyter.client.handles.reasons import (
     experiment_reason,
     experiment_verdict,
 )
+from det_jupyter.client.handles.search_results import (
+    BestResult,
+    SearchPicture,
+    best_result,
+    search_picture,
+)
 from det_jupyter.client.handles.steering import (
     apply_retention,
     change_limits,
@@ -136,13 +142,25 @@ class Experiment:
         """Return the trials, best value of the searcher's metric first, those without one last."""
         return self._trials(ranked(self.view))
 
+    @property
+    def best(self) -> BestResult:
+        """The best result so far: `metric`, `hparams` and `trial`; prints as a line.
+
+        Raises:
+            NotFound: No trial has reported the searcher's metric yet.
+        """
+        view = self.view
+        return best_result(view, self._best_trial(view))
+
     def best_trial(self) -> Trial:
         """Return the trial with the best value of the searcher's metric.
 
         Raises:
             NotFound: No trial has reported it yet.
         """
-        view = self.view
+        return self._best_trial(self.view)
+
+    def _best_trial(self, view: ExperimentView) -> Trial:
         best = next(iter(ranked(view)), None)
         if best is None or best.best_metric is None:
             raise NotFound(f"experiment {self.id}: no trial has reported {view.metric} yet")
@@ -511,6 +529,17 @@ class Experiment:
         and each hyperparameter as `hparams.lr`, nested ones as `hparams.optimizer.lr`.
         """
         return trial_rows(self._client.experiment(self.id), time.time())
+
+    def plot(self) -> SearchPicture:
+        """Return the picture of a search, drawn now: hyperparameters and metric of its trials.
+
+        A notebook displays it; `.save("search.svg")` writes it.
+
+        Raises:
+            Conflict: It is no search.
+            NotFound: No trial has reported the metric yet, or no hyperparameter varies.
+        """
+        return search_picture(self._client, self.id)
 
     def code(self) -> Code:
         """Return the captured source: of cells by label ("Cell In[5]"), of local modules by path.

@@ -2,12 +2,13 @@
 
 def main(): ...                          core.init() returns its context
 def main(core_context, hparams): ...     or any of these arguments, by name
+def main(lr, width): ...                 hyperparameters, by name
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter
 from types import FunctionType
 from typing import Any
@@ -17,24 +18,28 @@ RANK_ARGUMENTS = ("core_context", "context", "hparams", "info")
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
-def find_function_problem(function: FunctionType) -> str:
-    """Return why a rank cannot call the function; "" if it can."""
+def find_function_problem(function: FunctionType, hparams: Collection[str] = ()) -> str:
+    """Return why a rank cannot call the function; "" if it can.
+
+    Args:
+        function: The function.
+        hparams: Names of the hyperparameters.
+    """
     required = [
         each.name
         for each in _parameters(function)
         if each.default is each.empty
-        and each.name not in RANK_ARGUMENTS
+        and each.name not in (*RANK_ARGUMENTS, *hparams)
         and each.kind not in _VARIADIC
     ]
     if required:
+        given = f"hyperparameters ({', '.join(hparams) or 'there is none'})"
         return (
-            f"requires {', '.join(required)}, and ranks give only core_context, hparams and info; "
-            "read hyperparameters from hparams, and give the others a default"
+            f"requires {', '.join(required)}, and ranks give only {given}, core_context, hparams "
+            "and info; give the others a default"
         )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "is asynchronous, and ranks have no event loop for it; write it with plain `def`"
-    if inspect.isgeneratorfunction(function):
-        return "is a generator, of which calling runs nothing; let it return instead of yield"
     return ""
 
 

@@ -37,10 +37,14 @@ Point = tuple[float, float]
 
 def as_image(svg: str, alt: str, style: str = "width:100%;height:auto;display:block") -> str:
     """Return a picture as an `<img>` with a data URL."""
-    root = f"<svg xmlns='http://www.w3.org/2000/svg' color='{_INK}' font-family='sans-serif' "
-    drawn = svg.replace("<svg ", root, 1).replace('"', "'")
-    source = f"data:image/svg+xml,{quote(drawn, safe=_SAFE)}"
+    source = f"data:image/svg+xml,{quote(as_file(svg), safe=_SAFE)}"
     return f'<img src="{source}" alt="{escape(printable(alt))}" style="{style}">'
+
+
+def as_file(svg: str) -> str:
+    """Return a picture as the content of a file."""
+    root = f"<svg xmlns='http://www.w3.org/2000/svg' color='{_INK}' font-family='sans-serif' "
+    return svg.replace("<svg ", root, 1).replace('"', "'")
 
 
 def color(series: ChartSeries) -> str:

@@ -1,4 +1,4 @@
-"""What a rank runs besides trial classes: functions, programs and commands."""
+"""What a rank runs besides trial classes and functions: programs and commands."""
 
 from __future__ import annotations
 
@@ -22,111 +22,7 @@ from det_jupyter.contract.values.entrypoints import Command, Program
 from det_jupyter.errors import ConfigError
 from det_jupyter.rank import work
 from det_jupyter.rank.endings import ExitedWith
-from det_jupyter.rank.work import (
-    CommandRun,
-    FunctionRun,
-    ProgramRun,
-    command_text,
-    reported_steps,
-)
-
-# functions of the notebook
-
-
-class World:
-    """The context of a function, and what was done with it."""
-
-    def __init__(
-        self,
-        *,
-        is_open: bool = True,
-        is_acknowledged: bool = False,
-        early: str | None = None,
-        num_extensions: int = 0,
-        is_chief: bool = True,
-        info: object = None,
-    ) -> None:
-        self.done: list[str] = []
-        extensions = iter([True] * num_extensions)
-        self.context: Any = SimpleNamespace(
-            info=info,
-            profiler=SimpleNamespace(flush=lambda: self.done.append("flush")),
-            distributed=SimpleNamespace(
-                barrier=lambda: self.done.append("barrier"), is_chief=is_chief
-            ),
-            train=SimpleNamespace(early_exit=early, is_open=is_open),
-            preempt=SimpleNamespace(is_acknowledged=is_acknowledged),
-            searcher=SimpleNamespace(
-                was_extended=lambda: next(extensions, False),
-                report_reached=lambda steps: self.done.append(f"reached {steps}"),
-            ),
-            warn_of_an_early_end=lambda: self.done.append("warn"),
-        )
-        self.counter: Any = SimpleNamespace(steps_completed=12, first=10)
-
-    def run_of(self, function: Callable[..., None]) -> FunctionRun:
-        """Return a run of a function in this world."""
-        return FunctionRun(function, self.context, self.counter)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("world", "reason", "done"),
-    [
-        (World(), "completed", ["flush", "barrier", "warn", "reached 12"]),
-        (World(is_open=False, num_extensions=3), "completed", ["flush", "barrier", "reached 12"]),
-        (World(is_acknowledged=True), "preempted", ["flush", "barrier", "warn"]),
-        (World(early="invalid_hp"), "invalid_hp", ["flush", "barrier", "warn"]),
-        (
-            World(early="invalid_hp", is_acknowledged=True),
-            "invalid_hp",
-            ["flush", "barrier", "warn"],
-        ),
-    ],
-)
-def test_a_function_ends_for_a_reason_when_all_ranks_have_returned(
-    world: World, reason: str, done: list[str]
-) -> None:
-    assert world.run_of(lambda: None).run() == reason
-    assert world.done == done
-
-
-def test_a_function_gets_what_it_has_parameters_for() -> None:
-    given: list[Any] = []
-
-    def train(context: object, hparams: Mapping[str, float]) -> None:
-        given.append((context, hparams))
-
-    def without_info(hparams: Mapping[str, float], info: object) -> None:
-        given.append((hparams, info))
-
-    world = World(info=SimpleNamespace(hparams={"lr": 0.1}))
-    world.run_of(train).run()
-    World().run_of(without_info).run()
-    assert given == [(world.context, {"lr": 0.1}), ({}, None)]
-
-
-def test_only_the_chief_has_to_report_its_steps() -> None:
-    chief, other = World(), World(is_chief=False)
-    assert [each.run_of(lambda: None).trained for each in (chief, other)] == [2, 2]
-    for world in (chief, other):
-        world.counter.steps_completed = 10
-    assert [each.run_of(lambda: None).trained for each in (chief, other)] == [0, 1]
-
-
-def test_a_console_sees_the_variables_of_the_function_while_it_runs() -> None:
-    seen: list[dict[str, Any]] = []
-
-    def train() -> None:
-        loss = 0.5
-        seen.append({name: run.live()[name] for name in ("context", "steps_completed", "loss")})
-        assert loss
-
-    world = World()
-    run = world.run_of(train)
-    run.run()
-    assert seen == [{"context": world.context, "steps_completed": 12, "loss": 0.5}]
-    assert run.live() == {"context": world.context, "steps_completed": 12}
-
+from det_jupyter.rank.work import CommandRun, ProgramRun, command_text, reported_steps
 
 def test_steps_are_those_of_the_rank_that_came_farthest(tmp_path: Path) -> None:
     create_page(tmp_path / "control")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -17,15 +17,23 @@ from det_jupyter.errors import Problem
 from det_jupyter.front.notebook.capture.capture import find_entrypoint_problem
 
 
-def find_class_problems(entrypoint: str, namespace: Mapping[str, Any]) -> list[Problem]:
-    """Return the problems of a trial class or function that its source shows."""
+def find_class_problems(
+    entrypoint: str, namespace: Mapping[str, Any], hparams: Collection[str] = ()
+) -> list[Problem]:
+    """Return the problems of a trial class or function that its source shows.
+
+    Args:
+        entrypoint: Its name.
+        namespace: The notebook's globals.
+        hparams: Names of the hyperparameters.
+    """
     library = sys.modules.get("det_jupyter.pytorch")  # loaded, if the class derives from it
     base = library.PyTorchTrial if library is not None else object
     if problem := find_entrypoint_problem(entrypoint, namespace, base):
         return [problem]
     value = namespace[entrypoint]
     if isinstance(value, FunctionType):
-        said = find_function_problem(value)
+        said = find_function_problem(value, hparams)
         return [Problem("entrypoint", f"{entrypoint} {said}")] if said else []
     if library is None or not issubclass(value, library.PyTorchTrial):
         return [

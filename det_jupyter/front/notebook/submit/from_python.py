@@ -64,7 +64,37 @@ def submit(
         ConfigError: Everything that is wrong with the configuration or the trial.
         CaptureError: Everything that cannot be sent to the ranks.
     """
-    problems: list[Problem] = []
+    return submit_call(
+        trial,
+        config,
+        [],
+        context=context,
+        include=include,
+        follow_links=follow_links,
+        queue_anyway=queue_anyway,
+        allow_large=allow_large,
+        **overrides,
+    )
+
+
+def submit_call(
+    trial: Any,
+    config: Any,
+    problems: list[Problem],
+    /,
+    *,
+    context: str | Path | None = None,
+    include: Sequence[str | Path] = (),
+    follow_links: bool = False,
+    queue_anyway: bool = False,
+    allow_large: bool = False,
+    **overrides: Any,
+) -> NotebookExperiment:
+    """Submit an experiment as `submit` does.
+
+    Args:
+        problems: Problems with the call that are known already; others are raised with them.
+    """
     name = None if trial is None else _entrypoint_of(trial, problems)
     changes, found = try_changes(overrides)
     problems += found

@@ -93,7 +93,9 @@ def run_local(cell: str, options: argparse.Namespace, shell: Any) -> Any:
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     meaning = try_parse_entrypoint(draft.merged().get("entrypoint"))
     if isinstance(meaning, Captured):
-        problems += find_class_problems(meaning.name, shell.user_ns)
+        hparams = draft.merged().get("hyperparameters")
+        names = hparams if isinstance(hparams, dict) else ()
+        problems += find_class_problems(meaning.name, shell.user_ns, names)
     elif meaning is not None:
         problems.append(Problem("entrypoint", _another_way(meaning)))
     if problems or config is None or not isinstance(meaning, Captured):
@@ -132,7 +134,8 @@ def _another_way(entrypoint: Imported | Program | Command) -> str:
 
 def _call_of(function: Any, hparams: Mapping[str, Any]) -> str:
     """Return the code that calls a function in this kernel as ranks do."""
-    values = {"core_context": "context", "context": "context", "info": "None", "hparams": hparams}
+    given = {"core_context": "context", "context": "context", "info": "None", "hparams": hparams}
+    values = {name: repr(value) for name, value in hparams.items()} | given
     taken = [name for name in inspect.signature(function).parameters if name in values]
     call = f"{function.__name__}({', '.join(f'{name}={values[name]}' for name in taken)})"
     if not {"core_context", "context"} & set(taken):

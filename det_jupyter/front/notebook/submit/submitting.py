@@ -214,7 +214,9 @@ def _find_code_problems(
     """Return the problems of context directory and code."""
     problems = [] if plan is None else [Problem("", each) for each in plan.problems]
     if isinstance(entrypoint, Captured):
-        own = find_class_problems(entrypoint.name, caller.names)
+        hparams = merged.get("hyperparameters")
+        names = hparams if isinstance(hparams, dict) else ()
+        own = find_class_problems(entrypoint.name, caller.names, names)
         if config is not None and not own:
             own += find_metric_problems(config, caller.names)
             own += find_hparam_problems(config, caller.names)

@@ -77,9 +77,16 @@ def requires(hparams: Any, lr: Any, size: Any, *rest: Any, **more: Any) -> None:
     [
         (waits, "is asynchronous, and ranks"),
         (waits_and_yields, "is asynchronous, and ranks"),
-        (yields, "is a generator, of which calling runs nothing"),
-        (requires, "requires lr, size, and ranks give only"),
+        (
+            requires,
+            "requires size, and ranks give only hyperparameters (lr), core_context, hparams and",
+        ),
     ],
 )
 def test_why_a_function_cannot_be_called(function: Any, problem: str) -> None:
-    assert find_function_problem(function).startswith(problem)
+    assert find_function_problem(function, {"lr": 1}).startswith(problem)
+
+
+def test_a_function_may_yield_and_take_hyperparameters_by_name() -> None:
+    assert find_function_problem(yields) == ""  # type: ignore[arg-type]  # a function
+    assert find_function_problem(requires, ["lr", "size"]) == ""  # type: ignore[arg-type]

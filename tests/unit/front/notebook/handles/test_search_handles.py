@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from pathlib import Path
 from typing import Any, cast
+from xml.etree import ElementTree
 
 import pytest
 
@@ -28,14 +30,14 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.errors import ConfigError, NotFound, Problem
+from det_jupyter.errors import ConfigError, Conflict, DetError, NotFound, Problem
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser, line_parser
 from det_jupyter.front.notebook.handles import connection, experiment_handles, progress
 from det_jupyter.front.notebook.magics import run_line
 from det_jupyter.front.notebook.submit.preview_and_local import displayed_preview
 from det_jupyter.front.verbs.grammar import parse
 from det_jupyter.front.verbs.showing import trials_listing
-from tests.unit.client.documents_fake import state_of
+from tests.unit.client.documents_fake import FakeDocuments, state_of
 from tests.unit.view.view_samples import allocation, experiment, trial
 
 NOON = datetime(2026, 1, 5, 12, 0).timestamp()
@@ -92,6 +94,42 @@ def test_trials_are_ranked_and_the_unmeasured_come_last(
     found, _ = handle_on(view)
     assert [t.id for t in found.ranking()] == order
     assert found.best_trial().id == order[0]
+
+
+def test_the_best_result_is_a_value_with_its_hyperparameters() -> None:
+    found, _ = handle_on(searched(sample(1, 0.5), sample(2, 0.25)))
+    best = found.best
+    assert (best.metric, best.hparams["lr"], best.trial.id) == (0.25, 0.02, 2)
+    assert repr(best) == "error 0.25 with lr=0.02, optimizer.depth=2 (trial 2)"
+    with pytest.raises(NotFound, match="experiment 7: no trial has reported error yet"):
+        _ = handle_on(searched(sample(1)))[0].best
+
+
+def drawn(*trials: TrialView) -> Experiment:
+    documents = FakeDocuments(experiment=[state_of(searched(*trials))])
+    return Experiment(documents.client, 7)
+
+
+def test_a_search_is_drawn_and_its_picture_is_saved(tmp_path: Path) -> None:
+    picture = drawn(sample(1, 0.5), sample(2, 0.25), sample(3)).plot()
+    words = "lr, optimizer.depth and error of 2 trials"
+    assert repr(picture) == f'{words}; .save("search.svg") writes the picture'
+    assert picture._repr_html_().startswith("<img ")
+    assert f'alt="{words}"' in picture._repr_html_()
+    file = picture.save(tmp_path / "search.svg")
+    assert ElementTree.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    with pytest.raises(DetError, match="expected the name of a file that ends in .svg"):
+        picture.save(tmp_path / "search.png")
+    with pytest.raises(DetError, match="cannot be written: No such file or directory"):
+        picture.save(tmp_path / "none" / "search.svg")
+
+
+def test_what_is_no_search_or_has_no_result_is_not_drawn() -> None:
+    with pytest.raises(NotFound, match="no trial has reported error yet, or no hyperparameter"):
+        drawn(sample(1)).plot()
+    single = FakeDocuments(experiment=[state_of(experiment(trial()))])
+    with pytest.raises(Conflict, match="experiment 7 is no search"):
+        Experiment(single.client, 7).plot()
 
 
 def test_without_a_value_there_is_no_best_trial() -> None:
