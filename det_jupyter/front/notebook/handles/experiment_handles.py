@@ -249,7 +249,7 @@ class NotebookExperiment(Experiment):
         except KeyboardInterrupt:
             print(
                 f"Stopped waiting. Experiment {self.id} goes on; "
-                "experiment.wait() waits again, experiment.kill() ends it."
+                f"det_jupyter.experiment({self.id}).wait() waits again, .kill() ends it."
             )
             return self.state
         except RankFailed:

@@ -95,15 +95,16 @@ def sweep(
         *(_find_trial_problems(train, space) if is_sound else [_no_function(train)]),
         *_find_search_problems(train, metric, trials, searcher, max_length),
     ]
+    section = _method(train, searcher) | {
+        "metric": metric,
+        "smaller_is_better": _direction(metric, smaller_is_better),
+        "max_length": 1 if max_length is None else max_length,
+    }
+    if searcher != "grid":
+        section["max_trials"] = 1 if trials is None else trials
     document = {
         "hyperparameters": _specs(space) if isinstance(space, Mapping) else {},
-        "searcher": {
-            **_method(train, searcher),
-            "metric": metric,
-            "smaller_is_better": _direction(metric, smaller_is_better),
-            "max_length": 1 if max_length is None else max_length,
-            **({} if searcher == "grid" else {"max_trials": 1 if trials is None else trials}),
-        },
+        "searcher": section,
         "resources": {"slots_per_trial": slots},
         "max_restarts": 0,
     }
@@ -168,26 +169,26 @@ def _find_search_problems(
         yield Problem("searcher", text)
     elif max_length is None and not is_short and isinstance(train, type | FunctionType):
         what = 'how long a trial trains, such as max_length={"epochs": 4}'
-        if inspect.isgeneratorfunction(train):
+        if _yields(train):
             what = "how many values a trial yields at most, such as max_length=20"
         yield Problem.missing("max_length", f"; say {what}")
 
 
 def _returns_only(train: Any) -> bool:
-    """Return whether the function has one result, at its end, and reports nothing before."""
-    if not isinstance(train, FunctionType) or inspect.isgeneratorfunction(train):
+    """Return whether the function has one result, at its end, and cannot report before."""
+    if not isinstance(train, FunctionType) or _yields(train):
         return False
-    return not _takes_context(train)
+    return {"core_context", "context"}.isdisjoint(inspect.signature(train).parameters)
 
 
-def _takes_context(train: FunctionType) -> bool:
-    return not {"core_context", "context"}.isdisjoint(inspect.signature(train).parameters)
+def _yields(train: Any) -> bool:
+    return isinstance(train, FunctionType) and inspect.isgeneratorfunction(inspect.unwrap(train))
 
 
 def _find_result_problems(train: FunctionType, metric: Any) -> Iterator[Problem]:
     """Yield a problem if the function's source shows that it gives no such metric."""
-    parsed = function_of(train)
-    if parsed is None or parsed.decorator_list or not _returns_only(train):
+    parsed = function_of(train) if _returns_only(train) else None
+    if parsed is None or parsed.decorator_list or hasattr(train, "__wrapped__"):
         return
     name = train.__name__
     if not any(each.value is not None for each in returns_of(parsed)):
@@ -206,8 +207,8 @@ def _method(train: Any, searcher: str) -> dict[str, Any]:
         case "asha":  # a function cannot go on where it rested, without a checkpoint
             return {"name": "adaptive_asha", "stop_once": not is_class}
         case "tpe":
-            has_steps = is_class or inspect.isgeneratorfunction(train)
-            return {"name": "optuna", "sampler": "tpe", "pruner": "asha" if has_steps else "none"}
+            pruner = "asha" if is_class or _yields(train) else "none"
+            return {"name": "optuna", "sampler": "tpe", "pruner": pruner}
         case "grid":
             return {"name": "grid"}
     return {"name": "random"}

@@ -102,8 +102,8 @@ def test_an_interrupt_ends_the_waiting_only(
     handle = NotebookExperiment(Master(experiment(trial())).client, 7)
     assert handle.wait() is State.ACTIVE
     assert capsys.readouterr().out == (
-        "Stopped waiting. Experiment 7 goes on; experiment.wait() waits again, "
-        "experiment.kill() ends it.\n"
+        "Stopped waiting. Experiment 7 goes on; det_jupyter.experiment(7).wait() waits again, "
+        ".kill() ends it.\n"
     )
 
 
