@@ -71,7 +71,11 @@ _HOMES = {
     }.items()
     for name in names
 }
-_LIBRARIES = ("core", "hp", "pytorch")  # so that `import det_jupyter as det` is enough for `det.core`
+_LIBRARIES = (
+    "core",
+    "hp",
+    "pytorch",
+)  # so that `import det_jupyter as det` is enough for `det.core`
 
 __all__ = [
     "LOG_FORMAT",

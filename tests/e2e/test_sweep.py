@@ -29,7 +29,7 @@ def by_step(lr):
         yield lr
 
 def failing(lr):
-    raise ValueError(f"not {lr}")
+    return 1 / (lr - lr)
 
 grid = {"lr": [0.25, 0.5], "width": [32, 64]}
 found = det_jupyter.sweep(train, grid, metric="loss", searcher="grid")
@@ -47,15 +47,14 @@ except RankFailed as error:
 """
 
 
-def test_a_script_searches_the_arguments_of_plain_functions(
-    home: DetHome, tmp_path: Path
-) -> None:
+def test_a_script_searches_the_arguments_of_plain_functions(home: DetHome, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    best, table, halved, *failure = done.stdout.splitlines()
+    failed, best, table, halved, *failure = done.stdout.splitlines()
+    assert "too wide" in failed
     assert best.startswith("loss 0 with lr=0.5 (trial "), best
     assert table.startswith("[('completed', 0.0), ('completed', 0.25), ('error', None)"), table
     steps, _, picture = halved.partition("] ")
@@ -63,4 +62,4 @@ def test_a_script_searches_the_arguments_of_plain_functions(
     assert steps.endswith(", 4"), halved
     assert picture.startswith("lr and loss of 6 trials; ")
     assert "ended with an error: " in failure[0]
-    assert "ValueError: not " in failure[-1]
+    assert "ZeroDivisionError: " in failure[-1]

@@ -38,7 +38,11 @@ def test_a_log_is_between_its_ends_and_is_no_probable_mistake(ends: tuple[float,
 @pytest.mark.parametrize(
     ("make", "ends", "problem"),
     [
-        (hp.log, (0, 1), "hp.log: got 0 and 1, expected two numbers above 0, the smaller one first"),
+        (
+            hp.log,
+            (0, 1),
+            "hp.log: got 0 and 1, expected two numbers above 0, the smaller one first",
+        ),
         (hp.log, ("1e-5", 1), "hp.log: got '1e-5' and 1, expected two numbers above 0"),
         (hp.double, (1, 1), "hp.double: got 1 and 1, expected two numbers, the smaller one first"),
         (hp.double, (math.nan, 1), "hp.double: got nan and 1, expected two numbers"),

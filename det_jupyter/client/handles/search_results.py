@@ -46,7 +46,9 @@ def best_result(view: ExperimentView, trial: Trial) -> BestResult:
     texts = [f"{view.metric} {number(best.best_metric)}"]
     if chosen := hparams_text(best.hparams, varying(view)):
         texts.append(f"with {chosen}")
-    return BestResult(best.best_metric, best.hparams, trial, f"{' '.join(texts)} (trial {best.id})")
+    return BestResult(
+        best.best_metric, best.hparams, trial, f"{' '.join(texts)} (trial {best.id})"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.rank import work
 from det_jupyter.rank.endings import ExitedWith
 from det_jupyter.rank.work import CommandRun, ProgramRun, command_text, reported_steps
+
 
 def test_steps_are_those_of_the_rank_that_came_farthest(tmp_path: Path) -> None:
     create_page(tmp_path / "control")

@@ -7,7 +7,7 @@ with it are raised in the terms of the call: `trials`, not `searcher.max_trials`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from types import FunctionType
@@ -39,7 +39,7 @@ _IN_THE_CALL = {  # what a key of the configuration is in the call
 
 @explains_arguments
 def sweep(
-    train: FunctionType | type,
+    train: Callable[..., Any],
     space: Mapping[str, Any],
     *,
     metric: str,
@@ -125,7 +125,7 @@ def _no_function(train: Any) -> Problem:
     return Problem("train", text)
 
 
-def _find_trial_problems(train: FunctionType | type, space: Any) -> Iterator[Problem]:
+def _find_trial_problems(train: Any, space: Any) -> Iterator[Problem]:
     """Yield the problems with the function's parameters and the space."""
     if not isinstance(space, Mapping):
         text = f"got {space!r:.60}, expected a dict of hyperparameters by name, such as "
@@ -142,7 +142,9 @@ def _find_trial_problems(train: FunctionType | type, space: Any) -> Iterator[Pro
             yield Problem(f"space.{name}", text)
         elif name not in taken and "hparams" not in taken:
             near = get_close_matches(str(name), taken, 1)
-            hint = f"; did you mean {near[0]}?" if near else f" (it has {', '.join(taken) or 'none'})"
+            hint = (
+                f"; did you mean {near[0]}?" if near else f" (it has {', '.join(taken) or 'none'})"
+            )
             yield Problem(f"space.{name}", f"{train.__name__} has no such parameter{hint}")
 
 

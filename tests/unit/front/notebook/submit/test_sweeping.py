@@ -184,11 +184,11 @@ def test_everything_that_is_wrong_comes_at_once_in_the_terms_of_the_call(
         "space.info: ranks give an argument info themselves; choose another name",
         "searcher: got 'best', expected random, grid, asha or tpe",
         "train: silent returns nothing; let it return 3, or `yield` it after each step",
-        "label: unknown key; did you mean labels?",
         "space.lr.vals: got [], expected a list of at least one value",
-        "metric: got 3, expected text",
-        "trials: got 0, expected at least 1",
+        "label: unknown key; did you mean labels?",
         "slots: got -1, expected at least 0",
+        "trials: got 0, expected at least 1",
+        'metric: got 3, expected text; write "3"',
     ]  # fmt: skip
 
 
@@ -257,9 +257,7 @@ def test_a_space_is_a_dict(submitted: Submitted) -> None:
 
 @pytest.mark.parametrize("notices", [[], ["train has returned 'x', expected a number"]])
 def test_a_sweep_without_a_metric_says_why(submitted: Submitted, notices: list[str]) -> None:
-    submitted.view = experiment(
-        trial(best_metric=None, notices=notices), state=State.COMPLETED
-    )
+    submitted.view = experiment(trial(best_metric=None, notices=notices), state=State.COMPLETED)
     with pytest.raises(NotFound) as caught:
         det_jupyter.sweep(train, SPACE, metric="loss", trials=1)
     end = f": {notices[0]}" if notices else ""
