@@ -42,6 +42,7 @@ from det_jupyter.core.journal import Journal
 from det_jupyter.core.tracebacks import CodeNames
 from det_jupyter.errors import InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
+from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.training.batch_events import Reason
 from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith, explain, finish_failed, leave_copy, make_failure
@@ -159,6 +160,7 @@ class RankProgram:
         core.set_current(context)
         if distributed.is_chief:
             core.read_written_events(info, self.journal, counter.note)
+        seed_everything(info.trial_seed)  # else all trials of a fork server draw the same
         self.work = work = FunctionRun(function, context, counter)
         return work.run()
 

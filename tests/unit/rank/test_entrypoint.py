@@ -49,6 +49,7 @@ def test_classes_and_functions_of_modules_and_packages_are_found(folder: Path) -
     assert find_in_module(Imported("ctx_model", "main"), folder).__name__ == "main"
     assert find_in_module(Imported("ctx_model", "Outer.Trial"), folder).__name__ == "Trial"
     assert find_in_module(Imported("ctx_pkg.sub", "Trial"), folder).__name__ == "Trial"
+    assert find_in_module(Imported("ctx_model", "needy"), folder, ["model"]).__name__ == "needy"
 
 
 def test_modules_of_pythonpath_are_found_after_those_of_the_folder(
@@ -85,8 +86,8 @@ def test_modules_of_pythonpath_are_found_after_those_of_the_folder(
         ("ctx_model", "limit",
          "entrypoint: limit of ctx_model.py is of type int, expected a class or a function"),
         ("ctx_model", "needy",
-         "entrypoint: needy requires model, and ranks give only core_context, hparams and info; "
-         "read hyperparameters from hparams, and give the others a default"),
+         "entrypoint: needy requires model, and ranks give only hyperparameters (there is none), "
+         "core_context, hparams and info; give the others a default"),
         ("ctx_bad", "main",
          "entrypoint: ctx_bad.py, line 2: expected ':'\n    def main()\n              ^"),
     ],

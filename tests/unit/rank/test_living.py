@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+import torch
 
 from det_jupyter import core, pytorch
 from det_jupyter.contract.host.blobs import BlobStore
@@ -155,7 +156,10 @@ def test_a_function_is_called_on_each_rank_and_one_reads_its_files(
         """Train."""
 
     world.entrypoint, world.is_chief, world.reason = train, is_chief, "preempted"
-    assert RankProgram(make_spec(tmp_path, "train")).live() == 0
+    spec = make_spec(tmp_path, "train")
+    torch.manual_seed(spec.plan.seed + 1)
+    assert RankProgram(spec).live() == 0
+    assert torch.initial_seed() == spec.plan.seed  # the trial's, as of a class
     assert world.given[0][0] is train
     assert world.done.index("current") < world.done.index("run")
     assert "keep group" not in world.done  # one rank alone has no group
