@@ -206,8 +206,8 @@ def _method(train: Any, searcher: str) -> dict[str, Any]:
     """Return the part of the searcher's section that the method itself needs."""
     is_class = isinstance(train, type)
     match searcher:
-        case "asha":  # a function cannot go on where it rested, without a checkpoint
-            return {"name": "adaptive_asha", "stop_once": not is_class}
+        case "asha":  # one bracket; a function cannot go on where it rested
+            return {"name": "adaptive_asha", "mode": "aggressive", "stop_once": not is_class}
         case "tpe":
             pruner = "asha" if is_class or _yields(train) else "none"
             return {"name": "optuna", "sampler": "tpe", "pruner": pruner}

@@ -117,7 +117,7 @@ def test_other_arguments_are_those_of_a_submission(submitted: Submitted) -> None
     ("function", "given", "searcher"),
     [
         (train, {"searcher": "grid"}, {"name": "grid"}),
-        (by_step, {"searcher": "asha"}, {"name": "adaptive_asha", "stop_once": True}),
+        (by_step, {"searcher": "asha"}, {"mode": "aggressive", "stop_once": True}),
         (Trial, {"searcher": "asha"}, {"name": "adaptive_asha", "stop_once": False}),
         (train, {"searcher": "tpe", "max_length": 1}, {"name": "optuna", "pruner": "none"}),
         (by_step, {"searcher": "tpe"}, {"name": "optuna", "sampler": "tpe", "pruner": "asha"}),
