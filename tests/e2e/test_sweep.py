@@ -59,4 +59,4 @@ def test_a_script_searches_the_arguments_of_plain_functions(home: DetHome, tmp_p
     assert table.startswith("[('completed', 0.0), ('completed', 0.25), ('error', None)"), table
     assert halved.startswith("[1, 1, 4, 4, 4, 4] lr and loss of 6 trials; "), halved
     assert "ended with an error: " in failure[0]
-    assert "ZeroDivisionError: " in failure[-1]
+    assert any(line.startswith("ZeroDivisionError: ") for line in failure)
