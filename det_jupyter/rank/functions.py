@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from types import FrameType, FunctionType, GeneratorType
 from typing import Any, Literal
 
@@ -83,15 +83,16 @@ class FunctionRun:
         """Report what the function has returned, unless it has reported validations itself."""
         train, searcher = self._context.train, self._context.searcher
         is_over = self._context.preempt.is_acknowledged or train.early_exit is not None
-        is_chief = self._context.distributed.is_chief
-        if is_over or not is_chief or not train.is_open or train.get_validated()[1]:
+        if is_over or not self._context.distributed.is_chief or train.get_validated()[1]:
             return
         steps = self.steps_completed
         if steps == self._counter.first:
             target = searcher.target
             steps = max(steps, target.amount if target.unit == "batches" else 1)
         if metrics := _metrics_in(returned, searcher.metric):
-            train.report_validation_metrics(steps, metrics)
+            # Its own `with core.init()` block may have ended.
+            with nullcontext() if train.is_open else self._context:
+                train.report_validation_metrics(steps, metrics)
             return
         text = f"{self._function.__name__} has returned {_unfit(returned, searcher.metric)}"
         self._context.sink.write(Notice(at=time.time(), rank=0, text=text))

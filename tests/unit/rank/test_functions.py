@@ -145,19 +145,19 @@ class Trained:
     ) -> None:
         sink = RecordList()
         plain = core.init(checkpoint_storage=folder, sink=sink)
-        with plain:
-            searcher = SearcherContext(
-                Length(unit, length),  # type: ignore[arg-type]  # one of its units
-                is_last=is_last,
-                page=None,
-                distributed=plain.distributed,
-                sink=sink,
-                metric="loss",
-            )
-            counter = StepCounter(0, None, lambda: None, lambda batch: None)
-            plain.train._on_steps = counter.note
-            self.context = replace(plain, searcher=searcher, **changes)
-            self.reason = FunctionRun(function, self.context, counter).run()  # type: ignore[arg-type]
+        plain.preempt.awaits_block = False  # as in a rank
+        searcher = SearcherContext(
+            Length(unit, length),  # type: ignore[arg-type]  # one of its units
+            is_last=is_last,
+            page=None,
+            distributed=plain.distributed,
+            sink=sink,
+            metric="loss",
+        )
+        counter = StepCounter(0, None, lambda: None, lambda batch: None)
+        plain.train._on_steps = counter.note
+        context = replace(plain, searcher=searcher, **changes)
+        self.reason = FunctionRun(function, context, counter).run()  # type: ignore[arg-type]
         self.records = sink.records
 
     @property
@@ -194,6 +194,17 @@ def test_what_a_function_returns_is_the_validation_of_its_trial(
     assert (run.reason, run.validations, run.reached) == ("completed", [(8, metrics)], [8])
     in_epochs = Trained(lambda: returned, tmp_path, length=8, unit="epochs")
     assert (in_epochs.validations, in_epochs.reached) == ([(1, metrics)], [1])
+
+
+def test_what_a_function_returns_counts_after_its_own_block_of_the_context(
+    tmp_path: Path,
+) -> None:
+    def train(context: Any) -> float:
+        with context:
+            context.train.note_steps(3)
+        return 0.5
+
+    assert Trained(train, tmp_path).validations == [(3, {"loss": 0.5})]
 
 
 @pytest.mark.parametrize("returned", ["0.5", True, {"error": 0.5}, torch.zeros(3)])

@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any, Literal, get_args
 
 from det_jupyter.client.calls import explains_arguments
+from det_jupyter.config import path_of_change
 from det_jupyter.contract.messages import State
 from det_jupyter.contract.schema.hyperparameters import is_nested
 from det_jupyter.contract.trial.rank_arguments import RANK_ARGUMENTS, find_function_problem
@@ -94,6 +95,7 @@ def sweep(
     problems = [
         *(_find_trial_problems(train, space) if is_sound else [_no_function(train)]),
         *_find_search_problems(train, metric, trials, searcher, max_length),
+        *_find_misspelled(overrides),
     ]
     section = _method(train, searcher) | {
         "metric": metric,
@@ -112,7 +114,7 @@ def sweep(
     try:
         experiment = submit_call(train if is_sound else None, document, problems, **overrides)
     except ConfigError as error:
-        found = [_in_the_call(problem) for problem in error.problems]
+        found = dict.fromkeys(_in_the_call(problem) for problem in error.problems)
         own = [problem for problem in found if problem.path not in known or problem in problems]
         raise ConfigError(own) from None
     if wait and experiment.wait() is State.COMPLETED:
@@ -174,6 +176,15 @@ def _find_search_problems(
         if _yields(train):
             what = "how many values a trial yields at most, such as max_length=20"
         yield Problem.missing("max_length", f"; say {what}")
+
+
+def _find_misspelled(overrides: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each override that is no key, but nearly an argument."""
+    arguments = list(inspect.signature(sweep).parameters)
+    for name in overrides:
+        near = get_close_matches(name, arguments, 1)
+        if near and not path_of_change(name)[1]:
+            yield Problem(name, f"no such argument; did you mean {near[0]}?")
 
 
 def _returns_only(train: Any) -> bool:
@@ -239,6 +250,8 @@ def _spec(value: Any) -> Any:
         return {"type": "int", **ends, "count": len(value)}
     if getattr(value, "ndim", 0) == 1:  # an array
         value = value.tolist()
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
     if isinstance(value, list | tuple | range):
         return {"type": "categorical", "vals": list(value)}
     return value

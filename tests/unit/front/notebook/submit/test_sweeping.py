@@ -144,6 +144,7 @@ def test_a_space_is_written_as_plain_as_possible(submitted: Submitted) -> None:
         "size": range(0, 100, 50),
         "width": numpy.array([32, 64]),
         "shape": ((1, 2), (3, 4)),
+        "heads": {8, 4},
         "optimizer": {"lr": hp.double(0, 1), "name": "sgd"},
         "batch": numpy.int64(8),
         "drop": {"type": "double", "minval": 0, "maxval": 0.5},
@@ -155,6 +156,7 @@ def test_a_space_is_written_as_plain_as_possible(submitted: Submitted) -> None:
         "size": {"type": "categorical", "vals": [0, 50]},
         "width": {"type": "categorical", "vals": [32, 64]},
         "shape": {"type": "categorical", "vals": [[1, 2], [3, 4]]},
+        "heads": {"type": "categorical", "vals": [4, 8]},
         "optimizer": {"lr": {"type": "double", "minval": 0, "maxval": 1}, "name": "sgd"},
         "batch": 8,
         "drop": {"type": "double", "minval": 0, "maxval": 0.5},
@@ -176,7 +178,7 @@ def test_everything_that_is_wrong_comes_at_once_in_the_terms_of_the_call(
 
     assert refused(
         silent, {"lr": [], "dept": object(), "info": 1}, metric=3, trials=0, slots=-1,
-        searcher="best", label="x",
+        searcher="best", label="x", smaler_is_better=True,
     ) == [
         "train: silent requires depth, and ranks give only hyperparameters (lr, dept, info), "
         "core_context, hparams and info; give the others a default",
@@ -184,6 +186,7 @@ def test_everything_that_is_wrong_comes_at_once_in_the_terms_of_the_call(
         "space.info: ranks give an argument info themselves; choose another name",
         "searcher: got 'best', expected random, grid, asha or tpe",
         "train: silent returns nothing; let it return 3, or `yield` it after each step",
+        "smaler_is_better: no such argument; did you mean smaller_is_better?",
         "space.lr.vals: got [], expected a list of at least one value",
         "label: unknown key; did you mean labels?",
         "slots: got -1, expected at least 0",
