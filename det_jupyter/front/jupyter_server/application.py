@@ -6,9 +6,10 @@ import asyncio
 
 from jupyter_events import EventLogger
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Integer
+from traitlets import Bool, Integer, List, Unicode
 
 from det_jupyter._version import __version__
+from det_jupyter.front.jupyter_server import questions
 from det_jupyter.front.jupyter_server.handlers import Info, StartCell, StartMaster
 from det_jupyter.front.jupyter_server.master_lookup import MasterLookup, MasterWatch
 from det_jupyter.front.jupyter_server.monitoring import SCHEMA, SCHEMA_ID, Monitor
@@ -30,6 +31,10 @@ class DetJupyterApp(ExtensionApp):
 
     start_master = Bool(
         True, help="Whether the first page that is opened starts the master if none runs."
+    ).tag(config=True)
+    allowed_tools = List(
+        Unicode(),
+        help="The tools of assistants, such as pause, that change something and need no yes.",
     ).tag(config=True)
     most_request_bytes = Integer(
         16 * 1024 * 1024, help="The most bytes of a request that is passed on to the master."
@@ -54,7 +59,12 @@ class DetJupyterApp(ExtensionApp):
             readers=self._readers,
             is_needed=lambda: bool(self._tabs),
         )
+        self._questions = questions.Questions(
+            lambda data: self._events().emit(schema_id=questions.SCHEMA_ID, data=data),
+            self.allowed_tools,
+        )
         self._events().register_event_schema(SCHEMA)
+        self._events().register_event_schema(questions.SCHEMA)
         assert self.serverapp is not None
         if (specs := self.serverapp.kernel_spec_manager) is not None:
             add_rank_specs(specs)
@@ -69,11 +79,14 @@ class DetJupyterApp(ExtensionApp):
             "on_connected": self._monitor.begin,
             "most_bytes": self.most_page_frame_bytes,
         }
+        asked = {"questions": self._questions}
         self.handlers.extend(
             [
                 ("/det-jupyter/info", Info, {"master": master}),
                 ("/det-jupyter/cell", StartCell, {}),
                 ("/det-jupyter/master/start", StartMaster, {"master": master}),
+                ("/det-jupyter/questions", questions.AskQuestion, asked),
+                ("/det-jupyter/questions/([0-9a-f]+)", questions.AnswerQuestion, asked),
                 ("/det-jupyter/api/(.*)", Proxy, proxy),
                 ("/det-jupyter/socket", Relay, relay),
             ]

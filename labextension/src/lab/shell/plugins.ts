@@ -1,5 +1,6 @@
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
+import { assistantsPlugin } from './assistants.js';
 import { commandsPlugin } from './experimentcommands.js';
 import { launcherPlugin, palettePlugin } from './launcher.js';
 import { notebookButtonPlugin } from './notebookbutton.js';
@@ -8,6 +9,7 @@ import { settingsPlugin } from './settingsplugin.js';
 import { statusPlugin } from './status.js';
 
 export const shellPlugins: JupyterFrontEndPlugin<unknown>[] = [
+  assistantsPlugin,
   commandsPlugin,
   launcherPlugin,
   notebookButtonPlugin,
