@@ -83,6 +83,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
     "front": {
         "verbs": set(),
         "cli": {"verbs"},
+        "assistants": {"cli", "verbs"},
         "jupyter_server": set(),
         "notebook": {"notebook.complete", "notebook.handles", "notebook.submit", "verbs"},
         "notebook.capture": set(),

@@ -29,3 +29,5 @@ class Reader:
 
 NOTEBOOK = Reader(det="%det", experiment="%det_experiment", above_yaml="%", shell="!")
 SHELL = Reader(det="det", experiment="det experiment", above_yaml="", shell="")
+# An assistant, whose tools are verbs: it reads a shell's lines, and nothing is printed for it.
+ASSISTANT = Reader(det="det", experiment="det experiment", above_yaml="", shell="")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from det_jupyter._version import __version__
-from det_jupyter.errors import DetError, NotFound, UsageError
+from det_jupyter.errors import DetError, UsageError
 
 REFUSED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 _OWN_MASTER = "det talks to your own master on this computer"
@@ -75,15 +75,10 @@ def _run_verb(words: list[str]) -> int:
     from det_jupyter.front.verbs.grammar import parse_words
 
     options = parse_words(shell_parser(), words)
-    from det_jupyter.front.cli.connecting import shell_call  # imports what `--help` does not need
+    # It imports what `--help` does not need.
+    from det_jupyter.front.cli.connecting import carry_out, shell_call
 
-    call = shell_call(options)
-    try:
-        result = options.verb.run(call)  # an exit status, text, or a handle
-    except NotFound as error:
-        from det_jupyter.front.verbs.experiment_list import with_existing
-
-        raise with_existing(error, call.client, call.reader) from None
+    result = carry_out(shell_call(options))
     if isinstance(result, int):
         return result
     if not isinstance(result, str):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from det_jupyter.client.client import Client
 from det_jupyter.connection import Session, connect, require_master
 from det_jupyter.contract.values.reader import SHELL
+from det_jupyter.errors import NotFound
 from det_jupyter.front.verbs.grammar import Call
 
 if TYPE_CHECKING:
@@ -45,6 +46,20 @@ def shell_call(options: argparse.Namespace) -> Call:
         return Experiment(client, number)
 
     return Call(options=options, client=client, experiment=experiment, reader=SHELL)
+
+
+def carry_out(call: Call) -> Any:
+    """Run the verb of a call; return its exit status, text or handle.
+
+    Raises:
+        DetError: It was refused or failed; what does not exist is named with what there is.
+    """
+    try:
+        return call.options.verb.run(call)
+    except NotFound as error:
+        from det_jupyter.front.verbs.experiment_list import with_existing
+
+        raise with_existing(error, call.client, call.reader) from None
 
 
 def connect_to_running() -> Session:

@@ -41,7 +41,7 @@ def create(call: Call) -> int:
     given = call.options
     if given.local and not given.test_mode:
         raise UsageError(f"{given.words}: --local needs --test-mode: it trains one batch, here")
-    prepared = _prepare(call)
+    prepared = prepare_line(call)
     for notice in prepared.notices:
         print(f"Note: {notice}", file=sys.stderr)
     if given.test_mode:
@@ -53,8 +53,10 @@ def create(call: Call) -> int:
     return follow(call.client.watching, number) if given.follow else 0
 
 
-def _prepare(call: Call) -> Prepared:
+def prepare_line(call: Call) -> Prepared:
     """Return the request to submit.
+
+    The file `-` is the call's text, in a shell its standard input.
 
     Raises:
         ConfigError: All problems of the line, the file and the folder.
@@ -75,7 +77,7 @@ def _prepare(call: Call) -> Prepared:
     try:
         prepared = prepare(
             call.client,
-            sys.stdin.read() if given.config_file == "-" else read_file(file),
+            _read_stdin(call) if given.config_file == "-" else read_file(file),
             context=given.model_def,
             includes=given.include,
             file="stdin" if given.config_file == "-" else file,
@@ -91,6 +93,10 @@ def _prepare(call: Call) -> Prepared:
     if problems:
         raise ConfigError(problems)
     return prepared
+
+
+def _read_stdin(call: Call) -> str:
+    return sys.stdin.read() if call.text is None else call.text
 
 
 def _submit(call: Call, prepared: Prepared) -> int:

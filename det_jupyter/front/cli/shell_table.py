@@ -198,6 +198,15 @@ _COMPLETION = VerbGroup(
     ),
 )  # fmt: skip
 
+_MCP = Verb(
+    "mcp", "serve an assistant over stdin and stdout, by MCP",
+    Lazy("det_jupyter.front.assistants").mcp_server.serve,
+    (argument("--allow", default="", metavar="TOOL,TOOL",
+              help="changes that it may make without the user's yes, such as pause,activate"),
+     flag("--read-only", help="offer no changes"),
+     flag("--skill", help="print SKILL.md, and end")),
+)  # fmt: skip
+
 SHELL = VerbGroup(
     name="det",
     help="Submit, see and steer experiments on your own computers.",
@@ -215,6 +224,7 @@ SHELL = VerbGroup(
             (_MAYBE_IDS, _BUNDLE),
         ),
         Verb("version", "print the version", cli.master_verbs.version),
+        _MCP,
         _COMPLETION,
     ),
     examples="""examples:

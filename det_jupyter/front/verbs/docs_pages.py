@@ -55,7 +55,8 @@ class Page:
     @property
     def title(self) -> str:
         """The page's first heading."""
-        return self.source.partition("\n")[0].lstrip("# ")
+        headings = (line for line in self.source.splitlines() if line.startswith("# "))
+        return next(headings, "").lstrip("# ")
 
     def text(self, reader: Reader = SHELL) -> str:
         """Return the page for a terminal, with the commands that show the pages it links to."""

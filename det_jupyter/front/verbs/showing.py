@@ -129,6 +129,11 @@ def why_trial(call: Call) -> str:
     return _why(call.experiment(call.options.experiment), call.reader)
 
 
+def verdict(call: Call) -> str:
+    """Return what limits the training of an experiment."""
+    return str(call.experiment(call.options.id).verdict)
+
+
 def _why(experiment: Experiment, reader: Reader) -> str:
     text = reason_text(experiment.why(), reader)
     waiting = sum(is_queued(trial) for trial in experiment.view.trials)

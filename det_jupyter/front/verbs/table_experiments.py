@@ -226,6 +226,8 @@ MEMBERS: tuple[Verb | VerbGroup, ...] = (
          verbs.exporting.download_code, (ID, OUTPUT)),
     Verb("why", "print why it does not run, and what would start it",
          verbs.showing.why, (ID,)),
+    Verb("verdict", "print what limits its training, and what would make it faster",
+         verbs.showing.verdict, (ID,)),
     Verb("diagnose", "find out what limits it, by running it briefly in several ways",
          verbs.showing.diagnose, (ID, *_DIAGNOSIS)),
     Verb("change", "change the limits of its search while it runs",

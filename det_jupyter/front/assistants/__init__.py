@@ -1,0 +1,1 @@
+"""Verbs of `det` as tools of assistants: by `det mcp` over stdio, or in Jupyter Server."""
