@@ -300,7 +300,7 @@ def test_each_part_of_the_mutants_has_faults_and_tests() -> None:
 # Who speaks to a reader writes the lines to type; all others have them as data.
 _READER = "contract/values/reader.py"
 NOTEBOOKS_LINES = ("front/notebook/", _READER)
-SHELLS_LINES = ("front/cli/", _READER)
+SHELLS_LINES = ("front/assistants/", "front/cli/", _READER)
 _NOTEBOOKS = re.compile(r"%det|%pip|(?<![\w{])!(?:det|kill|ls|pip)\b")
 _SHELLS = re.compile(r"`det [a-z{]|^det [a-z]")
 _EITHER = re.compile(rf"{_NOTEBOOKS.pattern}|\bdet [a-z{{]")

@@ -59,7 +59,7 @@ class DetJupyterApp(ExtensionApp):
             readers=self._readers,
             is_needed=lambda: bool(self._tabs),
         )
-        self._questions = questions.Questions(
+        self._questions = questions.OpenQuestions(
             lambda data: self._events().emit(schema_id=questions.SCHEMA_ID, data=data),
             self.allowed_tools,
         )

@@ -36,7 +36,7 @@ class _Pending:
         self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
 
-class Questions:
+class OpenQuestions:
     """The questions that are open.
 
     Args:
@@ -87,7 +87,7 @@ class Questions:
 class AskQuestion(Endpoint):
     """`POST questions`: {tool, title, text}; answers {answer}."""
 
-    def initialize(self, questions: Questions) -> None:
+    def initialize(self, questions: OpenQuestions) -> None:
         self._questions = questions
         self._asking: asyncio.Task[str] | None = None
 
@@ -115,7 +115,7 @@ class AskQuestion(Endpoint):
 class AnswerQuestion(Endpoint):
     """`PUT questions/ID`: {answer}, which is shown, yes or no."""
 
-    def initialize(self, questions: Questions) -> None:
+    def initialize(self, questions: OpenQuestions) -> None:
         self._questions = questions
 
     @authenticated

@@ -125,6 +125,7 @@ e pause 7
 e code 7
 e code 7 --to OUT
 e why 7
+e verdict 7
 why 9
 why --experiment 7
 e ? searcher.divisor
