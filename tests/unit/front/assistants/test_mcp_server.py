@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -34,13 +35,19 @@ class User:
         return ElicitResult(action=self.action, content=self.content)
 
 
+@cache
+def usual_server() -> Any:
+    """Return the server without options; tests share it, as its schemas take 0.1 s."""
+    return make_server()
+
+
 def talk(
     talking: Callable[[Client], Awaitable[Any]], *, server: Any = None, **options: Any
 ) -> Any:
     """Return what `talking` returns, with a client of the server."""
 
     async def connected() -> Any:
-        async with Client(server or make_server(), **options) as client:
+        async with Client(server or usual_server(), **options) as client:
             return await talking(client)
 
     return asyncio.run(connected())
