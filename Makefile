@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 BUILD = $(BIN)/python hatch_build.py && { test ! -d det_jupyter/labextension || $(BIN)/jupyter-builder develop --overwrite --log-level ERROR det_jupyter; }
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray skipped mutants soak check check-python check-frontend bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray release-check skipped mutants soak check check-python check-frontend bench test-gpu frontend docs clean
 
 setup: $(READY)
 
@@ -64,6 +64,11 @@ test-integrations: setup
 	TORCH_EXTENSIONS_DIR=$(CURDIR)/build/torch_extensions \
 	PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$(CURDIR)/$(BIN):$$PATH" \
 	$(ABOVE) -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 10 $(or $(TESTS),$(OF_INTEGRATIONS))
+
+# What a release uploads: built, its files checked, installed into new environments with the lowest
+# and the newest versions of all else. Minutes and gigabytes each; one: make release-check CASES=3.11-lowest
+release-check: setup
+	@$(BIN)/python -m tests.release_check $(CASES)
 
 # What none of the runs that .ci/run has made has run, and why; fails if that is not all meant.
 skipped: setup

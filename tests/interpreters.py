@@ -31,6 +31,7 @@ from tests.skips import FOLDER_VARIABLE
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROMISED = re.findall(r"Python :: (\d\.\d+)", " ".join(PROJECT["classifiers"]))
 OLDEST = tuple(map(int, re.findall(r"\d+", PROJECT["requires-python"])))
 TOOLS = ["hatchling", "hypothesis", "nbclient", "nbformat", "pytest", "pytest-timeout"]
 TOOLS += PROJECT["optional-dependencies"]["cluster"]  # tests of tunnels create certificates
@@ -45,8 +46,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The unit tests on each other Python here.")
     parser.add_argument("--seconds", type=float, default=240.0, help="for all of them")
     deadline = time.monotonic() + parser.parse_args().seconds
-    promised = re.findall(r"Python :: (\d\.\d+)", " ".join(PROJECT["classifiers"]))
-    others = [each for each in promised if each != "{}.{}".format(*sys.version_info)]
+    others = [each for each in PROMISED if each != "{}.{}".format(*sys.version_info)]
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
     with ThreadPoolExecutor() as pool:

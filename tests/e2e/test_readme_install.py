@@ -8,21 +8,17 @@ pip has chosen for `make setup`; it would download and unpack them again for a m
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import nbformat
 import pytest
 
+from tests.new_environments import ROOT, checked, readme_extras, run_quickstart, variables
 from tests.processes import DetHome
 from tests.unit.test_example_imports import OURS, closure
-
-ROOT = Path(__file__).parents[2]
-LINE = re.compile(r"pip install '(?:det-jupyter|\.)\[([\w,-]+)\]'")
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -30,7 +26,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 @pytest.fixture(scope="module")
 def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the programs of an environment with what README's line installs."""
-    (extras,) = set(LINE.findall((ROOT / "README.md").read_text()))
     folder = tmp_path_factory.mktemp("new")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     checked(build, ROOT, dict(os.environ))
@@ -40,7 +35,7 @@ def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "install", "--quiet"]
     checked([*pip, "--no-deps", "--no-index", str(wheel)], folder, variables(bin))
     (site,) = bin.parent.glob("lib/python*/site-packages")
-    link(map(distribution, closure(extras.split(",")) - {OURS}), site)
+    link(map(distribution, closure(readme_extras()) - {OURS}), site)
     return bin
 
 
@@ -64,31 +59,12 @@ def link(distributions: Iterable[Distribution], site: Path) -> None:
                 target.symlink_to(source)
 
 
-def variables(bin: Path) -> dict[str, str]:
-    """Return an environment in which Jupyter and Python find nothing of other environments."""
-    ours = ("JUPYTER", "IPYTHON", "PYTHON", "VIRTUAL_ENV", "PYTEST")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    return kept | {"PATH": f"{bin}:{os.defpath}", "HOME": str(bin.parent)}
-
-
-def checked(command: Sequence[str | Path], folder: Path, environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environment, text=True, check=False,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 def test_the_quickstart_runs_after_the_readmes_install_and_says_what_is_true(
     new_environment: Path, fresh_home: DetHome, examples: Path, tmp_path: Path
 ) -> None:
     executed = tmp_path / "executed.ipynb"
-    options = ["--timeout=300", f"--output={executed}"]
-    checked(
-        [new_environment / "jupyter", "execute", *options, examples / "quickstart.ipynb"],
-        tmp_path,
-        variables(new_environment) | {"DET_JUPYTER_HOME": str(fresh_home.path)},
+    run_quickstart(
+        new_environment, examples / "quickstart.ipynb", executed, fresh_home.path
     )
     document = nbformat.read(executed, as_version=4)
     (source,) = [c for c in document.cells if c.source.startswith("%%det_experiment")]
