@@ -204,7 +204,7 @@ def try_out(bin: Path) -> None:
 
 def new_environment(python: Path, folder: Path) -> Path:
     """Make an environment and return the folder of its programs."""
-    checked([python, "-m", "venv", "--clear", folder], FOLDER, variables(python.parent))
+    checked([python, "-m", "venv", "--clear", folder], FOLDER, os.environ)
     return folder / "bin"
 
 
