@@ -159,6 +159,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build the front end before hatch collects the files, and have it take the pages."""
         ensure_frontend(is_required=os.environ.get(REQUIRED) == "1")
+        if self.target_name != "wheel":  # an sdist has the files where the checkout has them
+            return
         if LAB.is_dir():
             build_data["shared_data"][str(LAB)] = LAB_PLACE
         if version != "editable":  # `det docs` finds those of a checkout

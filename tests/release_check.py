@@ -4,13 +4,13 @@
 
 A case is a Python and the versions of everything else: `lowest` are the lowest ones that
 pyproject.toml accepts, `newest` what pip chooses, `old-front-end` the lowest of JupyterLab and
-ipykernel among the newest of all others. Each case has a new environment: with the wheel and the
-extras of README's install, in which the quickstart runs; then with the sdist in place of the wheel.
+ipykernel among the newest of all others. Each case has a new environment, with the wheel and the
+extras of README's install, in which the quickstart runs; then the sdist replaces the wheel.
 
 In build/release/ are afterwards the files to upload (dist/, and compat/dist/ for
-det-jupyter-determined), the constraints and a log of each case, and the conda recipe with the
-checksum of the sdist. The exit status is 1 if something failed. A Python that this machine does not
-have is named, and is no failure.
+det-jupyter-determined), the constraints of each case, and the conda recipe with the checksum of
+the sdist. The exit status is 1 if something failed. A Python that this machine lacks is named, and is
+no failure.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tests.new_environments import checked, readme_extras, run_quickstart, varia
 FOLDER = ROOT / "build/release"
 MOST_WHEEL_BYTES = 4_000_000
 TOOLS = ["build", "check-jsonschema>=0.34", "check-manifest>=0.50", "hatchling>=1.26", "twine>=6"]
+TOOLS += ["zizmor"]  # finds what is unsafe in workflows
 # What only a hosting service reads, by the schema of check-jsonschema that it has to agree with.
 SCHEMAS = {
     "github-workflows": ".github/workflows/*.yml",
@@ -62,7 +63,7 @@ class Case:
         return f"{self.python}-{self.versions}"
 
     def constraints(self) -> list[str]:
-        """Return lines of a constraints file: the lowest versions of some requirements, or none."""
+        """Return the lines of a constraints file; none if pip chooses all versions."""
         ours = f"{PROJECT['name']}[{','.join(readme_extras())}]"
         lowest = {each.name: each for each in requirements(*PROJECT["dependencies"], ours)}
         names = {"lowest": lowest, "newest": (), "old-front-end": OLD_FRONT_END}[self.versions]
@@ -134,6 +135,7 @@ def check_files() -> str:
         command = [tools / "check-jsonschema", "--builtin-schema", f"vendor.{schema}"]
         files = sorted(ROOT.glob(pattern))
         checked([*command, "--force-filetype", "yaml", *files], ROOT, environment)
+    checked([tools / "zizmor", "--offline", "--quiet", ROOT / ".github"], ROOT, environment)
     write_recipe()
     return f"{wheel.name}, {num_bytes:,} bytes of {MOST_WHEEL_BYTES:,}"
 
@@ -153,7 +155,7 @@ def write_recipe() -> None:
 
 
 def check(case: Case) -> str:
-    """Install and try the files in a new environment; return versions and times, or what is absent.
+    """Install and try the files in a new environment; return versions and times.
 
     Raises:
         RuntimeError: A command failed; the environment is left.

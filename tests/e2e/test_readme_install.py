@@ -63,9 +63,7 @@ def test_the_quickstart_runs_after_the_readmes_install_and_says_what_is_true(
     new_environment: Path, fresh_home: DetHome, examples: Path, tmp_path: Path
 ) -> None:
     executed = tmp_path / "executed.ipynb"
-    run_quickstart(
-        new_environment, examples / "quickstart.ipynb", executed, fresh_home.path
-    )
+    run_quickstart(new_environment, examples / "quickstart.ipynb", executed, fresh_home.path)
     document = nbformat.read(executed, as_version=4)
     (source,) = [c for c in document.cells if c.source.startswith("%%det_experiment")]
     (shown,) = [o.data for o in source.outputs if "text/html" in o.get("data", {})]

@@ -105,3 +105,18 @@ def test_packages_are_fetched_when_one_that_the_build_needs_is_of_another_versio
     assert not hook._has_modules()
     write("node_modules/.package-lock.json", bundler="2", more="1")
     assert hook._has_modules()
+
+
+def test_pages_are_copied_and_the_extension_moved_in_wheels_alone(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_outputs(hook, at=101)
+    monkeypatch.setattr(hook, "LAB", tmp_path)
+    root = str(HATCH_BUILD.parent)
+    wheel: dict[str, dict[str, str]] = {"shared_data": {}, "force_include": {}}
+    hook.CustomBuildHook(root, {}, None, None, "", "wheel").initialize("standard", wheel)
+    assert wheel["shared_data"] == {str(tmp_path): hook.LAB_PLACE}
+    assert "det_jupyter/docs/det.md" in wheel["force_include"].values()
+    sdist: dict[str, dict[str, str]] = {"force_include": {}}  # all that hatch has for sdists
+    hook.CustomBuildHook(root, {}, None, None, "", "sdist").initialize("standard", sdist)
+    assert sdist == {"force_include": {}}

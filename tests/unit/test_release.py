@@ -45,7 +45,8 @@ def test_a_release_finds_each_place_of_the_version(bump: dict[str, Any]) -> None
 
 
 def test_the_conda_recipe_requires_what_pip_requires() -> None:
-    run = dict(re.fullmatch(r"(\S+) ?(.*)", line).groups() for line in RECIPE["requirements"]["run"])
+    run = {name: bounds for name, _, bounds in
+           (line.partition(" ") for line in RECIPE["requirements"]["run"])}  # fmt: skip
     del run["__unix"]
     ours = {each.name: each.specifier for each in map(Requirement, PROJECT["dependencies"])}
     expected = {CONDA_NAMES.get(name, name): bounds for name, bounds in ours.items()}
