@@ -9,8 +9,8 @@ extras of README's install, in which the quickstart runs; then the sdist replace
 
 In build/release/ are afterwards the files to upload (dist/, and compat/dist/ for
 det-jupyter-determined), the constraints of each case, and the conda recipe with the checksum of
-the sdist. The exit status is 1 if something failed. A Python that this machine lacks is named, and is
-no failure.
+the sdist. The exit status is 1 if something failed. A Python that this machine lacks is named,
+and is no failure.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -32,7 +33,7 @@ from tests.interpreters import PROJECT, PROMISED, ROOT, find
 from tests.new_environments import checked, readme_extras, run_quickstart, variables
 
 FOLDER = ROOT / "build/release"
-MOST_WHEEL_BYTES = 4_000_000
+MOST_WHEEL_BYTES = 3_000_000
 TOOLS = ["build", "check-jsonschema>=0.34", "check-manifest>=0.50", "hatchling>=1.26", "twine>=6"]
 TOOLS += ["zizmor"]  # finds what is unsafe in workflows
 # What only a hosting service reads, by the schema of check-jsonschema that it has to agree with.
@@ -91,7 +92,7 @@ def main() -> int:
     FOLDER.mkdir(parents=True)
     # Without the files there is nothing to install.
     is_good = reported("files", check_files)
-    results = [is_good and reported(name, lambda name=name: check(CASES[name])) for name in named]
+    results = [is_good and reported(name, partial(check, CASES[name])) for name in named]
     return 0 if all(results) else 1
 
 
@@ -116,7 +117,7 @@ def check_files() -> str:
     # npm may be anywhere; PyPI's is beside this Python.
     path = f"{tools}:{os.environ['PATH']}:{Path(sys.executable).parent}"
     environment = variables(tools) | {"PATH": path, "DET_REQUIRE_FRONTEND": "1"}
-    build = [tools / "python", "-m", "build", "--no-isolation"]
+    build = [str(tools / "python"), "-m", "build", "--no-isolation"]
     for project, place in ((ROOT, FOLDER / "dist"), (ROOT / "compat", FOLDER / "compat/dist")):
         checked([*build, "--outdir", place, project], ROOT, environment)
         checked([tools / "twine", "check", "--strict", *place.iterdir()], ROOT, environment)
@@ -132,7 +133,7 @@ def check_files() -> str:
     # It builds what git has, front end too, in a folder of its own.
     checked([tools / "check-manifest", "--no-build-isolation", ROOT], ROOT, environment)
     for schema, pattern in SCHEMAS.items():
-        command = [tools / "check-jsonschema", "--builtin-schema", f"vendor.{schema}"]
+        command = [str(tools / "check-jsonschema"), "--builtin-schema", f"vendor.{schema}"]
         files = sorted(ROOT.glob(pattern))
         checked([*command, "--force-filetype", "yaml", *files], ROOT, environment)
     checked([tools / "zizmor", "--offline", "--quiet", ROOT / ".github"], ROOT, environment)
@@ -212,7 +213,7 @@ def new_environment(python: Path, folder: Path) -> Path:
 
 def pip(bin: Path, arguments: Iterable[str | Path]) -> None:
     """Install into an environment, from where this user's pip does so."""
-    command = [bin / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
+    command = [str(bin / "python"), "-m", "pip", "install", "-qq", "--no-compile"]
     user = variables(bin) | {"HOME": os.environ["HOME"]}
     checked([*command, *arguments], FOLDER, user)
 
