@@ -167,7 +167,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             allocation.first_step_at = allocation.first_step_at or record.at
             trial.losses = []
         case CheckpointSaved():
-            _add_checkpoint(turn, trial, record)
+            _add_checkpoint(turn, trial, allocation, record)
             note_room(turn, trial)
             # A checkpoint after the request to leave: no work is lost, even if the run fails
             # later.
@@ -204,7 +204,9 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
     turn.touch(trial)
 
 
-def _add_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
+def _add_checkpoint(
+    turn: Turn, trial: Trial, allocation: Allocation, record: CheckpointSaved
+) -> None:
     known = turn.state.checkpoints.get(record.uuid)
     if known is not None and known.trial_id != trial.id:
         raise Conflict(f"checkpoint {record.uuid:.50} is one of trial {known.trial_id} already")
@@ -216,6 +218,14 @@ def _add_checkpoint(turn: Turn, trial: Trial, record: CheckpointSaved) -> None:
         searcher_metric=trial.metrics_by_step.get(record.steps_completed),
     )
     turn.changes.checkpoints.add(record.uuid)
+    latest = trial.latest_checkpoint
+    if latest is not None and latest != allocation.starts_from and known is None:
+        last = turn.state.checkpoints.get(latest.uuid)
+        # A rank that survived another one has saved the newer one: its journal came first.
+        is_older = record.steps_completed < latest.steps_completed
+        if last is not None and is_older and record.at < last.created_at:
+            trial.checkpoints.insert(len(trial.checkpoints) - 1, record.uuid)
+            return
     trial.checkpoints.append(record.uuid)
     trial.latest_checkpoint = CheckpointRef.built_from(record)
 

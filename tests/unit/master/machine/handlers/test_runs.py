@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -196,6 +197,18 @@ def test_hyperparameters_that_cannot_work_end_the_trial_with_the_reason(world: W
     assert world.trial().failure is None
     assert world.experiment().state is State.COMPLETED
     assert world.experiment().message == f"invalid hyperparameters: {why}"
+
+
+def test_an_older_checkpoint_of_another_rank_that_arrives_late_is_not_the_latest(
+    world: World,
+) -> None:
+    by_survivor = saved(25).model_copy(update={"rank": 1})
+    world.tell(*running(), by_survivor, saved(20))
+    assert world.trial().latest_checkpoint == checkpoint_ref(25)
+    assert world.trial().checkpoints == ["ckpt20", "ckpt25"]
+    late = saved(10)  # the user's code has gone back to an earlier batch
+    world.tell(late.model_copy(update={"record": replace(late.record, at=100.0)}))
+    assert world.trial().latest_checkpoint == checkpoint_ref(10)
 
 
 def test_a_failed_run_is_tried_again_from_the_latest_checkpoint(world: World) -> None:
