@@ -25,9 +25,11 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_models,
     restore_training,
 )
+from det_jupyter.pytorch.checkpoints.savepoints import Savepoints
 from det_jupyter.pytorch.checkpoints.saver import Saver
 from det_jupyter.pytorch.checkpoints.training_state import Parts
-from det_jupyter.pytorch.rng import seed_everything
+from det_jupyter.pytorch.rng import get_states, seed_everything
+from det_jupyter.pytorch.rules import RunStart
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.storage.directory import DirectoryDraft, DirectoryStorage
 from tests.integration.parallel_ranks import RankRunner
@@ -183,6 +185,37 @@ def test_a_new_checkpoint_first_finishes_the_one_before(lone: Lone) -> None:
     one, two = (Path(record.path) for record in lone.saved())
     names = [difference.name for difference in compare(one, two)]
     assert names[:3] == ["steps_completed", "models.0.weight", "models.0.bias"]
+
+
+def test_a_checkpoint_that_is_dropped_leaves_nothing(lone: Lone) -> None:
+    lone.gate.opened.set()
+    lone.saver.begin(steps_completed=1)
+    lone.saver.drop()
+    lone.saver.drop()
+    assert lone.saver.close()
+    assert (lone.names(), lone.saved()) == ([], [])
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_it_cannot_finish(
+    lone: Lone, *, is_chief: bool
+) -> None:
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints._saver = saver
+    lone.gate.opened.set()
+    savepoints.save(1)
+    if not is_chief:  # the chief has ended before it has finished it
+        assert saver._write is not None
+        saver._write.result()
+        saver._write.draft.discard()
+        saver._write = None
+    savepoints.save_alone(1, [get_states()])
+    (record,) = lone.saved()
+    assert read_state(Path(record.path))["steps_completed"] == 1
+    assert ("own" in read_state(Path(record.path))) is is_chief
+    savepoints.save_alone(1, [get_states()])
+    assert len(lone.saved()) == 1
 
 
 def test_a_failure_of_the_writer_is_raised_when_it_is_finished(lone: Lone) -> None:

@@ -151,9 +151,13 @@ class Savepoints:
 
     def save_alone(self, steps_completed: int, rng_states: list[RngStates]) -> None:
         """Save without the other ranks, unless this batch has a checkpoint; see `Saver`."""
-        self._saver.close()
-        if self._saved_at != steps_completed:
+        has_it = self._saver.close() and self._saved_at == steps_completed
+        if not has_it:
             self._saver.save_alone(steps_completed, rng_states)
+
+    def drop_pending(self) -> None:
+        """Drop the checkpoint that was begun: a later one was saved without it."""
+        self._saver.drop()
 
     def close(self) -> None:
         """Finish the checkpoint without the other ranks, after a failure."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,17 +182,33 @@ class Saver:
             draft.discard()
             raise
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """Finish the checkpoint that is begun, without the other ranks, after a failure.
 
         For any rank, at any time; idempotent. Never raises: further errors are written to stderr.
         `on_checkpoint_upload_end` is not called, since not all ranks would call it.
+
+        Returns:
+            Whether the last checkpoint that was begun is finished, as far as this rank knows: the
+            chief may have ended before it has finished it.
         """
-        self._uuid = ""
+        uuid, self._uuid = self._uuid, ""
+        is_here = not uuid or self._write is not None
         try:
             self._complete()
         except Exception as error:  # the failure that led to this call is raised
             sys.stderr.write(f"{error}\n")
+            return False
+        return is_here
+
+    def drop(self) -> None:
+        """Discard the checkpoint that is begun, if there is one. Never raises."""
+        write, self._write, self._uuid = self._write, None, ""
+        if write is not None:
+            with suppress(Exception):  # it is not needed
+                write.result()
+            with suppress(Exception):
+                write.draft.discard()
 
     def _complete(self) -> None:
         write, self._write = self._write, None
