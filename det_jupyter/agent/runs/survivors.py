@@ -37,7 +37,7 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit) -> None:
     while not active.end_ordered.is_set():
         found = phases(path for rank, path in others.items() if not has_ended(pids[rank]))
         limit_s = _SAVE_S if Phase.READY in found else _NOTICE_S
-        if set(found) <= {Phase.FAILED, Phase.DONE} or loop.time() - began > limit_s:
+        if set(found) <= {Phase.FAILED, Phase.DONE, Phase.SAVED} or loop.time() - began > limit_s:
             break
         await asyncio.sleep(_LOOK_S)
     logger.info(

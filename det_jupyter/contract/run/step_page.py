@@ -43,13 +43,15 @@ class Phase(IntEnum):
     TRAINING: it trains, and has not noticed that another rank has ended.
     FAILED: it has raised an error of its own: the others save nothing.
     READY: it has lost another rank, and can save the step that its page names.
-    DONE: it has saved, or leaves that to another rank.
+    DONE: it has saved nothing, and will not.
+    SAVED: it has saved that step.
     """
 
     TRAINING = 0
     FAILED = 1
     READY = 2
     DONE = 3
+    SAVED = 4
 
 
 class StepPage:
@@ -118,17 +120,15 @@ class StepPage:
             at = _ROWS_AT + steps_completed % (_ROWS_BYTES // size) * size
             struct.pack_into(f"<{len(numbers) + 1}d", self._map, at, steps_completed, *numbers)
 
-    def rows(self, first: int, last: int, num_numbers: int) -> list[tuple[float, ...]] | None:
-        """Return the numbers of these batches, each batch's in a row; None if one is not there."""
-        size, rows = 8 * (num_numbers + 1), list[tuple[float, ...]]()
+    def rows(self, first: int, last: int, num_numbers: int) -> list[tuple[float, ...] | None]:
+        """Return the numbers of each of these batches; None for a batch that is not there."""
+        size, rows = 8 * (num_numbers + 1), list[tuple[float, ...] | None]()
         if size > _ROWS_BYTES // 8:
-            return None
+            return [None] * (last - first + 1)
         for steps in range(first, last + 1):
             at = _ROWS_AT + steps % (_ROWS_BYTES // size) * size
             label, *row = struct.unpack_from(f"<{num_numbers + 1}d", self._map, at)
-            if label != steps:
-                return None
-            rows.append(tuple(row))
+            rows.append(tuple(row) if label == steps else None)
         return rows
 
     def close(self) -> None:

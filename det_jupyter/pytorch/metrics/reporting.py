@@ -69,9 +69,7 @@ class Reporter:
         self._flushed_at = steps
         self._metrics.check_losses()
 
-    def flush_alone(
-        self, steps: int, rows_of: Callable[[int, int, int], torch.Tensor | None]
-    ) -> None:
+    def flush_alone(self, steps: int, rows_of: Callable[[int, int, int], torch.Tensor]) -> None:
         """Journal the metrics of each batch up to `steps`, when other ranks have ended.
 
         Args:

@@ -91,22 +91,28 @@ class TrainingMetrics:
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
-    def flush_alone(self, rows_of: Callable[[int], torch.Tensor | None]) -> dict[str, list[float]]:
+    def flush_alone(self, rows_of: Callable[[int], torch.Tensor]) -> dict[str, list[float]]:
         """Return what `flush` would, without the other ranks, which have ended. Not collective.
 
         Args:
             rows_of: Given the number of metrics, returns the values of each rank and, in the last
-                row, its records, `[ranks, names + 1, batches]`; None if they are not known. Then
-                this rank's values stand for those of all.
+                row, its records, `[ranks, names + 1, batches]`; NaN where they are not known.
         """
         window = self._series.take()
         by_rank = rows_of(len(window.names))
-        if by_rank is not None and self.is_averaged:
-            values_RNB, records_RB = by_rank[:, :-1], by_rank[:, -1]
+        num_batches = by_rank.shape[2]
+        if window.values_NB.shape[1] >= num_batches:  # else a flush that has failed took them
+            own = torch.cat([window.values_NB, window.records_B[None]])
+            by_rank[self._distributed.rank] = own[:, :num_batches]
+        values_RNB, is_known_RB = by_rank[:, :-1], ~by_rank[:, -1].isnan()
+        records_RB = torch.where(is_known_RB, by_rank[:, -1], 0.0)
+        if self.is_averaged:
             means_NB = _mean_of_ranks(values_RNB, records_RB)
             window = MetricWindow(window.names, means_NB, records_RB.sum(dim=0))
-        elif by_rank is not None:
-            window = MetricWindow(window.names, by_rank[0, :-1], by_rank[0, -1])
+        else:  # the chief's, or those of the next rank that has noted them
+            first_B, at_B = is_known_RB.int().argmax(dim=0), torch.arange(num_batches)
+            values_NB = values_RNB[first_B, :, at_B].T
+            window = MetricWindow(window.names, values_NB, records_RB[first_B, at_B])
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 

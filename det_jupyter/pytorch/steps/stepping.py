@@ -13,7 +13,6 @@ a TrialMistake is raised as the optimizer steps.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -80,6 +79,7 @@ class Stepping:
 
     def __post_init__(self) -> None:
         self._replicas: list[DistributedModel] = []
+        self.sees_steps = True  # whether each step of an optimizer calls `_before_step`
         self._untrained: list[nn.Module] = []  # wrapped without trained parameters: no exchange
         self._wrapped: dict[int, _Wrapped] = {}  # by id of the optimizer
         self._timer: ExchangeTimer | None = None
@@ -110,8 +110,10 @@ class Stepping:
         self._wrapped[id(optimizer)] = _Wrapped(averages, models, raw)
         if raw is not None:
             self._raw.append(raw)
-        with suppress(AttributeError):  # some that wrap an optimizer skip Optimizer.__init__
+        try:
             optimizer.register_step_pre_hook(self._before_step)
+        except AttributeError:  # some that wrap an optimizer skip Optimizer.__init__
+            self.sees_steps = False
 
     def set_timer(self, timer: ExchangeTimer | None) -> None:
         """Time all exchanges from now on; None: no longer."""
@@ -248,7 +250,7 @@ class Stepping:
             zero_gradients(optimizer)
 
     def has_stepped(self, batch_idx: int) -> bool:
-        """Return whether an optimizer has begun to step in this batch."""
+        """Return whether an optimizer has begun to step in this batch. On several ranks only."""
         return any(wrapped.batch_idx >= batch_idx for wrapped in self._wrapped.values())
 
     def after_step(self) -> None:

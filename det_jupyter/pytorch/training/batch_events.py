@@ -107,6 +107,10 @@ class Events:
             event = min(event, self.interruption.steps_completed)
         return event
 
+    def is_boundary(self, steps: int) -> bool:
+        """Return whether the event after batch `steps` reports, saves or validates."""
+        return steps == self._boundary
+
     def handle(self, steps: int, *, has_stepped: bool) -> Reason | None:
         """Run the event after batch `steps`; `has_stepped`: an optimizer has stepped in this run.
 

@@ -4,7 +4,8 @@
                    gradients begins; models' buffers are copied before the batch changes them
     a rank ends    the collectives of the others raise; each writes into its page which step it has
     then           the rank with the most steps, the lowest of them, saves a checkpoint of all
-                   ranks' states; the others exit, and the agent ends the gang (agent/runs)
+                   ranks' states. If it is killed meanwhile, the next one does; the others wait
+                   for it and exit, and the agent ends the gang (agent/runs)
 
 The next run begins with this checkpoint, so at most the batch that was interrupted is trained
 again. Weights and states of optimizers do not change within a batch before the optimizer steps;
@@ -12,7 +13,8 @@ buffers and generators do, and are set back.
 
 Nothing is saved, and the next run begins with the last periodic checkpoint, if
 
-    an optimizer has stepped in the interrupted batch     its weights are those of no batch
+    an optimizer or scheduler has stepped in the          its weights are those of no batch
+      interrupted batch
     the batch completes a report, checkpoint, validation  what of that is done is not known
     a rank failed by an error of its own                  the retry would fail as well
     a rank is on another computer                         its page is there
@@ -20,6 +22,9 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
     weights are divided (FSDP, DeepSpeed), gradients      parts of the state are lost with the rank
       compressed by PowerSGD or summed over batches, or
       the trial has reducers
+    an optimizer has no hooks                             its steps are not noticed
+    callbacks have hooks of checkpoints                   they expect all ranks, or the chief
+    callbacks with a state have a hook of batches' start  it would count the batch twice
 
 [m] A batch costs 1.5 µs for the page; nothing else is kept if models have no buffers.
 """
@@ -32,7 +37,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -48,9 +53,16 @@ from det_jupyter.pytorch.data.generators import (
 from det_jupyter.pytorch.parallel import DistributedModel
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 _OTHERS_S = 1.0  # how long other ranks may take to notice that a rank has ended
+_SAVE_S = 120.0  # how long a rank that saves is waited for
+_HOOKS_OF_CHECKPOINTS = (
+    "on_checkpoint_save_start",
+    "on_checkpoint_write_end",
+    "on_checkpoint_end",
+)
 _LOOK_S = 0.005
 
 
@@ -61,10 +73,12 @@ class LastStep:
     context: PyTorchTrialContext
     core: Context
     page: StepPage
-    _kept_at: int = -1  # the batch that the copies of buffers are those of
+    _kept_at: int = -1  # the batch that what is kept is that before
 
     @classmethod
-    def open(cls, context: PyTorchTrialContext, core: Context) -> Self | None:
+    def open(
+        cls, context: PyTorchTrialContext, core: Context, callbacks: Callbacks
+    ) -> Self | None:
         """Create this rank's page; return None if the gang cannot save its last step."""
         info, distributed = core.info, core.distributed
         if info is None or info.plan.is_program or distributed.size == 1 or info.addresses:
@@ -78,6 +92,8 @@ class LastStep:
         is_each_step = context.position.aggregation_frequency == 1
         if not (is_whole and is_each_step and context.models) or context.reducers.are_there:
             return None
+        if not context.stepping.sees_steps or _have_to_be_called(callbacks):
+            return None
         try:
             page = StepPage.create(info.folder.step(distributed.rank), os.getpid())
         except OSError:  # the disk is full: the trial trains without
@@ -88,9 +104,8 @@ class LastStep:
         self._buffers = [b for model in self.context.models for b in model.buffers()]
         self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
         self._slots = self.page.slots()
-        self.keep_buffers: Callable[[int], None] | None = (
-            self._keep_buffers if self._buffers else None
-        )
+        self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
+        self._scheduled: list[Any] = []
 
     def note(self, steps_completed: int) -> None:
         """Write the generators' states as those after this number of batches."""
@@ -111,21 +126,38 @@ class LastStep:
         if not any(isinstance(number, torch.Tensor) and not number.is_cpu for number in numbers):
             self.page.note_row(steps_completed, [*map(float, numbers)])
 
-    def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor | None:
+    def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor:
         """Return the metrics and records of all ranks, `[ranks, metrics + 1, batches]`.
 
-        None if any of a batch from `first` to `last` is not known.
+        Those of a rank that has not noted a batch from `first` to `last` are NaN.
         """
-        pages = self._pages()
-        by_rank = [pages[rank].rows(first, last, num_metrics + 1) for rank in sorted(pages)]
-        if not all(by_rank):
-            return None
-        return torch.tensor(by_rank, dtype=torch.float64).transpose(1, 2)
+        pages, num_numbers = self._pages(), num_metrics + 1
+        shape = (self.core.distributed.size, last - first + 1, num_numbers)
+        by_rank = torch.full(shape, torch.nan, dtype=torch.float64)
+        for rank, page in pages.items():
+            for at, row in enumerate(page.rows(first, last, num_numbers)):
+                if row is not None:
+                    by_rank[rank, at] = torch.tensor(row, dtype=torch.float64)
+        return by_rank.transpose(1, 2)
 
-    def _keep_buffers(self, index: int) -> None:
-        with torch.no_grad():
-            torch._foreach_copy_(self._kept, self._buffers)
+    def keep(self, index: int) -> None:
+        """Keep what the trial may change in batch `index` before its optimizers step."""
+        self._groups = [group.copy() for group in self._param_groups()]
+        self._scheduled = self._schedulers_steps()
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._kept, self._buffers)
         self._kept_at = index
+
+    def _param_groups(self) -> list[dict[str, Any]]:
+        return [group for one in self.context.optimizers for group in one.param_groups]
+
+    def _schedulers_steps(self) -> list[Any]:
+        return [getattr(one.scheduler, "last_epoch", None) for one in self.context.lr_schedulers]
+
+    def forget(self, steps_completed: int) -> None:
+        """Note that the states after these batches are to change, until they are noted again."""
+        self.page.note_slot(steps_completed, 0)
 
     def close(self) -> None:
         """Unmap the page."""
@@ -138,10 +170,11 @@ class LastStep:
         steps_completed: int,
         is_whole: bool,
         write: Callable[[list[RngStates]], object],
-    ) -> None:
+    ) -> bool:
         """Save the last step, if `error` says that a rank has ended and this rank is to save.
 
-        Never raises: what prevents it is written to stderr.
+        Never raises: what prevents it is written to stderr. Returns whether this rank or another
+        one has saved a step.
 
         Args:
             steps_completed: Batches trained.
@@ -151,31 +184,56 @@ class LastStep:
         is_lost = is_lost_peer(error)
         if not is_lost:
             self.page.set_phase(Phase.FAILED)
-            return
+            return False
+        is_saved = False
         try:
-            self._save(steps_completed, write, is_whole=is_whole)
+            is_saved = self._save(steps_completed, write, is_whole=is_whole)
         except Exception as problem:  # the user's callbacks may raise anything
             sys.stderr.write(f"the last step could not be saved: {problem}\n")
         finally:
-            self.page.set_phase(Phase.DONE)
+            if self.page.phase is not Phase.SAVED:
+                self.page.set_phase(Phase.DONE)
+        return is_saved
 
     def _save(
         self, steps: int, write: Callable[[list[RngStates]], object], *, is_whole: bool
-    ) -> None:
-        if not is_whole:
-            return
+    ) -> bool:
+        """Return whether this rank or another one has saved a step."""
+        is_kept = self._kept_at == steps
+        if not is_whole or (is_kept and self._schedulers_steps() != self._scheduled):
+            return False
         own = self.core.distributed.rank
         self.page.set_phase(Phase.READY, steps)
         pages = self._pages()
-        ready = self._await_others(pages) if len(pages) == self.core.distributed.size else {}
-        if not ready or max(ready, key=lambda rank: (ready[rank], -rank)) != own:
-            return
+        if len(pages) != self.core.distributed.size:
+            return False
+        while True:
+            ready = self._await_others(pages)
+            if any(page.phase is Phase.SAVED for page in pages.values()):
+                return True  # one that was faster than this rank could look
+            if not ready:
+                return False
+            if (first := max(ready, key=lambda rank: (ready[rank], -rank))) == own:
+                break
+            if self._await_save(pages[first]):
+                return pages[first].phase is Phase.SAVED
         states = [pages[rank].states(steps) for rank in sorted(pages)]
         if any(state is None for state in states):
-            return
-        if self._kept_at == steps:
-            self._set_buffers_back()
+            return False
+        if is_kept:
+            self._set_back()
         write([self._unpacked(state) for state in states if state])
+        self.page.set_phase(Phase.SAVED)
+        return True
+
+    def _await_save(self, page: StepPage) -> bool:
+        """Wait until the rank that saves is done; return False if it has ended before."""
+        deadline = time.monotonic() + _SAVE_S
+        while page.phase is Phase.READY and time.monotonic() < deadline:
+            if not page.is_alive:
+                return page.phase is not Phase.READY  # it may have been done in this moment
+            time.sleep(_LOOK_S)
+        return True
 
     def _unpacked(self, packed: bytes) -> RngStates:
         unpack_generators(packed)  # this rank draws no more
@@ -210,9 +268,24 @@ class LastStep:
             if phase is Phase.READY and pages[rank].is_alive
         }
 
-    def _set_buffers_back(self) -> None:
+    def _set_back(self) -> None:
+        """Set back what was changed in the interrupted batch."""
+        groups = self._param_groups()
+        if len(groups) != len(self._groups):
+            raise CheckpointError("the trial has added groups of parameters in the batch")
+        for group, kept in zip(groups, self._groups, strict=True):
+            group.update(kept)
         now = [buffer for model in self.context.models for buffer in model.buffers()]
         if [id(buffer) for buffer in now] != [id(buffer) for buffer in self._buffers]:
             raise CheckpointError("the trial has replaced buffers of its models in the batch")
-        with torch.no_grad():
-            torch._foreach_copy_(self._buffers, self._kept)
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._buffers, self._kept)
+
+
+def _have_to_be_called(callbacks: Callbacks) -> bool:
+    """Return whether callbacks take part in checkpoints, or count batches as they begin."""
+    begins = ("on_training_batch_start", "on_training_epoch_start")
+    return any(map(callbacks.overrides, _HOOKS_OF_CHECKPOINTS)) or (
+        callbacks.keep_state and any(map(callbacks.overrides, begins))
+    )

@@ -97,7 +97,7 @@ class Loop:
         )
         self._has_stepped = False
         self._last_step: LastStep | None = None  # of a gang that can save it
-        self._keep_buffers: Callable[[int], None] | None = None
+        self._is_ending_batch = False  # hooks run that no next run would repeat
         self._reporter = Reporter(
             core,
             average=rules.average_training_metrics,
@@ -201,7 +201,7 @@ class Loop:
         """Save the last step if the block raises because another rank was killed."""
         keep = None
         if self.rehearsal is None and type(self) is Loop:
-            keep = self._last_step = LastStep.open(self.context, self.core)
+            keep = self._last_step = LastStep.open(self.context, self.core, self._callbacks)
         if keep is None:
             yield
             return
@@ -213,12 +213,13 @@ class Loop:
 
         try:
             self.context.stepping.note_exchange = keep.note_exchange
-            self._keep_buffers = keep.keep_buffers
             yield
         except (Exception, SystemExit) as error:  # the user's code may also exit
             index = self.steps_completed
-            is_whole = not (events.is_at_boundary or self.context.stepping.has_stepped(index))
-            keep.save(error, steps_completed=index, is_whole=is_whole, write=write)
+            is_torn = self._is_ending_batch or self.context.stepping.has_stepped(index)
+            is_whole = not (events.is_at_boundary or is_torn)
+            if keep.save(error, steps_completed=index, is_whole=is_whole, write=write):
+                self._savepoints.drop_pending()  # an older one must not be recorded after it
             raise
         finally:
             keep.close()
@@ -269,6 +270,8 @@ class Loop:
             for host_batch, share in batches:
                 self._train_batch(host_batch, share, to_device)
                 if self.steps_completed == event:
+                    if self._last_step is not None and events.is_boundary(event):
+                        self._last_step.forget(event)
                     if reason := events.handle(event, has_stepped=self._has_stepped):
                         return reason
                     if self._last_step is not None:  # the event may have drawn numbers
@@ -281,8 +284,8 @@ class Loop:
         context, callbacks, index = self.context, self._callbacks, self.steps_completed
         self._note_batch(index + 1)
         self._begin_batch(index, share)
-        if self._keep_buffers is not None:
-            self._keep_buffers(index)
+        if self._last_step is not None:
+            self._last_step.keep(index)
         if index == self._epoch_start:
             callbacks.on_training_epoch_start(self._epoch)
         self.batch = batch = to_device(host_batch)
@@ -313,6 +316,7 @@ class Loop:
         if self._has_batch_end:
             callbacks.on_training_batch_end(metrics, self._epoch, index)
         self.steps_completed = index + 1
+        self._is_ending_batch = True
         if self.steps_completed == self._epoch_end:
             callbacks.on_training_epoch_end(self._epoch)
             self._epoch += 1
@@ -323,6 +327,7 @@ class Loop:
         if self._after_batch:
             for call in self._after_batch.copy():  # some remove themselves
                 call(share)
+        self._is_ending_batch = False
 
     def _after_step(self) -> None:
         """Update the scaler, step the schedulers, and report the first step of this run."""

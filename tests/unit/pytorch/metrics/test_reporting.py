@@ -260,10 +260,15 @@ def test_a_rank_that_is_left_alone_journals_what_all_would_have(*, average: bool
         for batch in (0, 1):
             value, records = rows[rank.rank, :, batch].tolist()
             alone.add({"loss": value}, batch, records)
-        alone.flush_alone(
-            2, lambda first, last, num: rows if (first, last, num) == (1, 2, 1) else None
-        )
-        alone.flush_alone(2, lambda *_: None)  # nothing is left
+        asked = []
+
+        def rows_of(*args: int) -> torch.Tensor:
+            asked.append(args)
+            return rows.clone()
+
+        alone.flush_alone(2, rows_of)
+        alone.flush_alone(2, rows_of)  # nothing is left
+        assert asked == [(1, 2, 1)]
         assert str(alone.state()) == str(together.state()) or (rank.rank and not average)
         return records_of(core), records_of(alone_core)
 
@@ -271,13 +276,39 @@ def test_a_rank_that_is_left_alone_journals_what_all_would_have(*, average: bool
     assert chief == chief_alone == other_alone
 
 
-def test_without_the_metrics_of_others_those_of_one_rank_stand_for_them() -> None:
+@pytest.mark.parametrize("average", [True, False])
+def test_where_a_ranks_metrics_are_not_known_those_of_others_stand_for_them(
+    *, average: bool
+) -> None:
+    rows = torch.tensor([[[4.0, 9.0], [6.0, 2.0]], [[0.0, 3.0], [2.0, 2.0]]], dtype=torch.float64)
+    rows[0, :, 1] = torch.nan  # the chief was killed before it had noted its second batch
+
+    def run(rank: ThreadRank) -> Any:
+        core = core_of(rank)
+        reporter = Reporter(core, average=average, first=4)
+        if rank.rank == 1:
+            for batch in (0, 1):
+                value, records = rows[1, :, batch].tolist()
+                reporter.add({"loss": value}, 4 + batch, records)
+            reporter.add({"loss": 99.0}, 6, 2)  # the interrupted batch
+            reporter.flush_alone(6, lambda *_: rows.clone())
+        return records_of(core)
+
+    first = 3.0 if average else 4.0
+    expected = [BatchMetrics(at=0, first=5, values={"loss": [first, 3.0]})]
+    assert results(2, run)[1] == expected
+
+
+def test_metrics_that_a_failed_flush_took_are_those_that_ranks_have_noted() -> None:
+    rows = torch.tensor([[[4.0], [6.0]], [[0.0], [2.0]]], dtype=torch.float64)
+
     def run(rank: ThreadRank) -> Any:
         core = core_of(rank)
         reporter = Reporter(core, average=True, first=4)
-        reporter.add({"loss": 1.0 + rank.rank}, 4, 2)
-        reporter.flush_alone(5, lambda *_: None)
+        reporter.add({"loss": 1.0}, 4, 2)
+        reporter._metrics.take_own()
+        reporter.flush_alone(5, lambda *_: rows.clone())
         return records_of(core)
 
-    expected = [[BatchMetrics(at=0, first=5, values={"loss": [1.0 + rank]})] for rank in (0, 1)]
-    assert results(2, run) == expected
+    expected = [BatchMetrics(at=0, first=5, values={"loss": [3.0]})]
+    assert results(2, run) == [expected] * 2

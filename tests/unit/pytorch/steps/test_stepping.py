@@ -356,3 +356,19 @@ def test_scaled_gradients_are_clipped_at_their_own_size_and_the_scale_is_kept() 
     assert made.scaler.state_dict()["_growth_tracker"] == 1  # updated once, not for each
     with pytest.raises(ConfigError, match="call it before wrap_model"):
         made.experimental.use_amp()
+
+
+def test_an_optimizer_without_hooks_steps_unseen() -> None:
+    class Bare(torch.optim.SGD):
+        def __init__(self, parameters: Any) -> None:
+            pass  # as some do that wrap another optimizer
+
+        param_groups: Any = ()
+
+        def register_step_pre_hook(self, hook: Any) -> Any:
+            raise AttributeError
+
+    training = Training()
+    assert training.stepping.sees_steps
+    training.stepping.add(Bare([]), averages=True)
+    assert not training.stepping.sees_steps

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +22,11 @@ from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.step_page import Phase, StepPage
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import PeerLost
-from det_jupyter.pytorch import PyTorchTrialContext
+from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.rng import get_states, set_states
 from det_jupyter.pytorch.training import last_step
 from det_jupyter.pytorch.training.last_step import LastStep
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 
 @dataclass
@@ -34,13 +37,22 @@ class Gang:
     model: nn.Module
     size: int
 
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+
     def rank(self, rank: int, *, pid: int | None = None) -> LastStep:
         core = SimpleNamespace(
             distributed=SimpleNamespace(rank=rank, size=self.size),
             info=SimpleNamespace(folder=self.folder),
             note_exchange=lambda steps: None,
         )
-        context = SimpleNamespace(models=[self.model], device=torch.device("cpu"))
+        context = SimpleNamespace(
+            models=[self.model],
+            optimizers=[self.optimizer],
+            lr_schedulers=[SimpleNamespace(scheduler=self.scheduler)],
+            device=torch.device("cpu"),
+        )
         page = StepPage.create(self.folder.step(rank), pid or _own_pid())
         return LastStep(cast(PyTorchTrialContext, context), cast(Context, core), page)
 
@@ -69,7 +81,7 @@ def lost(keep: LastStep, steps: int, *, is_whole: bool = True) -> list[Any]:
     """Lose a peer; return the states that are saved by this rank."""
     saved: list[Any] = []
     keep.save(PeerLost("gone"), steps_completed=steps, is_whole=is_whole, write=saved.extend)
-    assert keep.page.phase is Phase.DONE
+    assert keep.page.phase is (Phase.SAVED if saved else Phase.DONE)
     return saved
 
 
@@ -108,10 +120,35 @@ def test_one_rank_saves(gang: Gang, gone: int, steps_of_other: int, who: str) ->
     for keep in (chief, dead, other):
         keep.note_exchange(4)
         keep.note_exchange(5)
-    ready(other, steps_of_other)
-    assert bool(lost(chief, 4)) is (who == "chief")
+    with ThreadPoolExecutor() as threads:
+        saved = threads.map(lost, (chief, other), (4, steps_of_other))
+    assert [*map(bool, saved)] == [who == "chief", who == "other"]
+
+
+def test_a_rank_that_looks_late_does_not_save_what_is_saved(gang: Gang, gone: int) -> None:
+    chief, dead, other = gang.rank(0), gang.rank(1, pid=gone), gang.rank(2)
+    for keep in (chief, dead, other):
+        keep.note_exchange(4)
+    ready(other, 4)
+    assert lost(chief, 4)
+    assert lost(other, 4) == []
+
+
+def test_the_next_rank_saves_if_the_one_that_saves_is_killed_too(gang: Gang) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    chief, other = gang.rank(0, pid=process.pid), gang.rank(1)
+    gang.size = 2
+    other.core.distributed.size = 2
+    for keep in (chief, other):
+        keep.note_exchange(4)
     ready(chief, 4)
-    assert bool(lost(other, steps_of_other)) is (who == "other")
+    with ThreadPoolExecutor() as threads:
+        saving = threads.submit(lost, other, 4)
+        time.sleep(0.1)
+        assert not saving.done()
+        process.kill()
+        process.wait()
+        assert len(saving.result(timeout=5)) == 2
 
 
 def test_nothing_is_saved_in_the_middle_of_a_step_or_without_all_states(
@@ -123,6 +160,10 @@ def test_nothing_is_saved_in_the_middle_of_a_step_or_without_all_states(
     ready(other, 3)
     assert lost(chief, 4, is_whole=False) == []
     assert len(lost(chief, 4)) == 3
+    chief.page.set_phase(Phase.TRAINING)
+    chief.forget(4)  # an event that draws numbers has begun
+    assert lost(chief, 4) == []
+    chief.note(4)
     dead.page.note_slot(4, 0)  # killed while it wrote
     assert lost(chief, 4) == []
     gang.folder.step(1).unlink()
@@ -150,11 +191,10 @@ def test_a_rank_that_hangs_is_not_waited_for(gang: Gang, gone: int) -> None:
 def test_buffers_are_those_before_the_batch(gang: Gang, gone: int) -> None:
     gang.size = 2
     keep, dead = gang.rank(0), gang.rank(1, pid=gone)
-    assert keep.keep_buffers is not None
     before = [buffer.clone() for buffer in gang.model.buffers()]
     for one in (keep, dead):
         one.note_exchange(4)
-    keep.keep_buffers(4)
+    keep.keep(4)
     gang.model(torch.randn(8, 2))
     assert lost(keep, 4)
     assert all(map(torch.equal, before, gang.model.buffers()))
@@ -162,8 +202,44 @@ def test_buffers_are_those_before_the_batch(gang: Gang, gone: int) -> None:
     after = [buffer.clone() for buffer in gang.model.buffers()]
     for one in (keep, dead):
         one.note_exchange(5)
+    keep.page.set_phase(Phase.TRAINING)
     assert lost(keep, 5)  # between batches: the batch before has ended
     assert all(map(torch.equal, after, gang.model.buffers()))
+
+
+def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
+    gang: Gang, gone: int
+) -> None:
+    gang.size = 2
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        one.note_exchange(4)
+    keep.keep(4)
+    gang.optimizer.param_groups[0]["lr"] *= 0.1
+    assert lost(keep, 4)
+    assert gang.optimizer.param_groups[0]["lr"] == 0.5
+    keep.page.set_phase(Phase.TRAINING)
+    gang.optimizer.step()
+    keep.keep(4)
+    gang.scheduler.step()
+    assert lost(keep, 4) == []
+
+
+@pytest.mark.parametrize(
+    ("hooks", "has_to"),
+    [
+        ({}, False),
+        ({"on_training_batch_start"}, False),
+        ({"state_dict"}, False),
+        ({"on_training_batch_start", "state_dict"}, True),
+        ({"on_training_epoch_start", "state_dict"}, True),
+        ({"on_checkpoint_save_start"}, True),
+        ({"on_checkpoint_write_end"}, True),
+    ],
+)
+def test_callbacks_that_have_to_be_called_in_a_whole_batch(hooks: set[str], has_to: bool) -> None:
+    callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
+    assert last_step._have_to_be_called(Callbacks({"own": callback})) is has_to
 
 
 def test_a_failure_of_the_save_does_not_hide_the_cause(
@@ -190,13 +266,15 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
         keep.note_metrics(steps, {"acc": steps / 3, "loss": torch.tensor(0.25)}, 8)
         dead.note_metrics(steps, {"acc": steps / 7, "loss": 1}, torch.tensor(4.0))
     rows = keep.rows(3, 4, 2)
-    assert rows is not None
     assert rows.tolist() == [
         [[1.0, 4 / 3], [0.25, 0.25], [8.0, 8.0]],
         [[3 / 7, 4 / 7], [1.0, 1.0], [4.0, 4.0]],
     ]
     keep.note_metrics(5, {"acc": 0.0, "loss": 0.0}, 8)
-    assert keep.rows(3, 5, 2) is None
+    later = keep.rows(4, 5, 2)
+    assert later[:, :, 0].tolist() == rows[:, :, 1].tolist()
+    assert later[0, :, 1].tolist() == [0.0, 0.0, 8.0]
+    assert later[1, :, 1].isnan().all()
 
 
 def test_the_page_is_unmapped(gang: Gang) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ import torch
 from det_jupyter import pytorch
 from det_jupyter.contract.run.journal import BatchMetrics, CheckpointSaved, Record
 from det_jupyter.core import RecordList
+from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.pytorch import Batch
 from det_jupyter.pytorch.agreement import Agreement
+from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.training.printing import PrintedRecords
 
 
@@ -94,3 +97,59 @@ def test_the_batches_since_the_last_flush_are_told_before_leaving(
         (1, {"batch": [0.0]}),  # the first is told at once
         (2, {"batch": [1.0, 2.0]}),
     ]
+
+
+class Interrupted(Scripted):
+    """A trial that loses another rank at the place of its hyperparameters."""
+
+    def lose(self, place: str, batch_idx: int) -> None:
+        if (place, batch_idx) == (self.context.get_hparam("place"), 3):
+            raise PeerLost(place)
+
+    def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+        trial = self
+
+        class Losing(pytorch.PyTorchCallback):
+            def on_training_epoch_start(self, epoch_idx: int) -> None:
+                trial.lose("epoch start", 2 + epoch_idx)
+
+            def on_training_epoch_end(self, epoch_idx: int) -> None:
+                trial.lose("epoch end", 3 + epoch_idx)
+
+        return {"losing": Losing()}
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        self.lose("batch", batch_idx)
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+    def evaluate_full_dataset(self, data_loader: Any) -> dict[str, Any]:
+        self.lose("validation", 3)
+        return {"m": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("place", "steps", "is_whole"),
+    [
+        ("batch", 3, True),
+        ("epoch start", 4, True),  # the next run begins the epoch again
+        ("epoch end", 4, False),  # no next run would end it
+        ("validation", 6, False),
+    ],
+)
+def test_the_last_step_is_whole_unless_a_batch_or_event_is_half_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, steps: int, *, is_whole: bool
+) -> None:
+    kept = MagicMock(spec=LastStep)
+    monkeypatch.setattr(LastStep, "open", lambda *_: kept)
+    with pytorch.init(
+        hparams={"global_batch_size": 2, "metrics": [], "place": place},
+        exp_conf={"searcher": {"name": "single", "metric": "m", "max_length": {"batches": 9}}},
+        checkpoint_storage=tmp_path,
+    ) as context:
+        trainer = pytorch.Trainer(Interrupted(context), context)
+        with pytest.raises(PeerLost, match=place):
+            trainer.fit(max_length=Batch(9), validation_period=Batch(6))
+    found = kept.save.call_args.kwargs
+    assert (found["steps_completed"], found["is_whole"]) == (steps, is_whole)
+    forgotten = [call.args for call in kept.forget.call_args_list]
+    assert forgotten == ([(6,)] if place == "validation" else [])
