@@ -74,12 +74,16 @@ class Reporter:
 
         Args:
             rows_of: As for `TrainingMetrics.flush_alone`, given also the first and the last batch.
+
+        Raises:
+            TrialMistake: A loss is not finite, and the policy is to stop: nothing is to be saved.
         """
         first = self._flushed_at + 1
         if steps >= first:
-            values = self._metrics.flush_alone(partial(rows_of, first, steps))
+            values = self._metrics.flush_alone(partial(rows_of, first, steps), first)
             self._core.sink.write(BatchMetrics(at=time.time(), first=first, values=values))
             self._flushed_at = steps
+            self._metrics.check_losses()
 
     def report(self, steps: int, end: int, callbacks: Callbacks) -> dict[str, Any]:
         """Journal the averages over the batches since the last report, and return them.

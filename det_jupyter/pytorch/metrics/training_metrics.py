@@ -91,12 +91,15 @@ class TrainingMetrics:
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
-    def flush_alone(self, rows_of: Callable[[int], torch.Tensor]) -> dict[str, list[float]]:
+    def flush_alone(
+        self, rows_of: Callable[[int], torch.Tensor], first_step: int = 1
+    ) -> dict[str, list[float]]:
         """Return what `flush` would, without the other ranks, which have ended. Not collective.
 
         Args:
             rows_of: Given the number of metrics, returns the values of each rank and, in the last
                 row, its records, `[ranks, names + 1, batches]`; NaN where they are not known.
+            first_step: `steps_completed` of the first of these batches.
         """
         window = self._series.take()
         by_rank = rows_of(len(window.names))
@@ -106,6 +109,11 @@ class TrainingMetrics:
             by_rank[self._distributed.rank] = own[:, :num_batches]
         values_RNB, is_known_RB = by_rank[:, :-1], ~by_rank[:, -1].isnan()
         records_RB = torch.where(is_known_RB, by_rank[:, -1], 0.0)
+        if self._watch is not None and self._watch.policy == "stop":
+            ranks = range(len(by_rank))
+            self._check_losses = partial(
+                self._watch.check, window.names, values_RNB, records_RB, ranks, first_step
+            )
         if self.is_averaged:
             means_NB = _mean_of_ranks(values_RNB, records_RB)
             window = MetricWindow(window.names, means_NB, records_RB.sum(dim=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -312,3 +313,17 @@ def test_metrics_that_a_failed_flush_took_are_those_that_ranks_have_noted() -> N
 
     expected = [BatchMetrics(at=0, first=5, values={"loss": [3.0]})]
     assert results(2, run) == [expected] * 2
+
+
+def test_a_step_with_a_loss_that_stops_the_training_is_not_saved() -> None:
+    rows = torch.tensor([[[math.nan], [6.0]], [[0.0], [2.0]]], dtype=torch.float64)
+
+    def run(rank: ThreadRank) -> Any:
+        core = core_of(rank)
+        watch = LossWatch("stop", core.distributed, core.sink, is_fp16=False)
+        reporter = Reporter(core, average=True, first=4, watch=watch)
+        reporter.add({"loss": rows[rank.rank, 0, 0].item()}, 4, 2)
+        with pytest.raises(TrialMistake, match="loss became NaN at batch 4 on rank 0"):
+            reporter.flush_alone(5, lambda *_: rows.clone())
+
+    results(2, run)
