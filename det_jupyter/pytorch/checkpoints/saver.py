@@ -205,9 +205,9 @@ class Saver:
         """Discard the checkpoint that is begun, if there is one. Never raises."""
         write, self._write, self._uuid = self._write, None, ""
         if write is not None:
-            with suppress(Exception):  # it is not needed
+            with suppress(Exception):  # an error of the write does not matter any more
                 write.result()
-            with suppress(Exception):
+            with suppress(Exception):  # the next writer removes the draft
                 write.draft.discard()
 
     def _complete(self) -> None:
