@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 BUILD = $(BIN)/python hatch_build.py && { test ! -d det_jupyter/labextension || $(BIN)/jupyter-builder develop --overwrite --log-level ERROR det_jupyter; }
 READY := $(VENV)/.ready
 
-.PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray release-check skipped mutants soak check check-python check-frontend bench test-gpu frontend docs clean
+.PHONY: setup demo lab test test-pythons test-integrations test-long test-machines test-slurm-ray release-check skipped mutants soak check check-python check-frontend bench test-gpu frontend docs docs-links docs-examples clean
 
 setup: $(READY)
 
@@ -109,9 +109,29 @@ check-python:
 check-frontend:
 	cd labextension && PATH="$$PWD/../$(BIN):$$PATH" npm run --silent check
 
-# The API reference, from the docstrings.
-docs: setup
-	$(BIN)/python docs/api.py build/api
+# The site, without a warning, in build/docs/site; URL=https://… is where its versions are served. To
+# look at it: python3 -m http.server --directory build/docs/site
+DOCS := build/docs-env$(patsubst .venv%,%,$(VENV))
+SPHINX := $(DOCS)/bin/python
+$(DOCS)/.ready: pyproject.toml $(READY)
+	test -x $(SPHINX) || $(BIN)/python -m venv $(DOCS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	$$($(SPHINX) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/below.pth
+	$(SPHINX) -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+docs: $(DOCS)/.ready
+	$(SPHINX) -m tests.docs_site --url $(or $(URL),/)
+
+# The links to other sites, which needs a network.
+docs-links: $(DOCS)/.ready
+	$(SPHINX) -m tests.docs_site --links
+
+# Runs examples for minutes, so that their pages have outputs: make docs-examples NAMES="quickstart search"
+docs-examples: setup
+	mkdir -p build/executed
+	for name in $(or $(NAMES),$(patsubst examples/%.ipynb,%,$(wildcard examples/*.ipynb))); do \
+	$(BIN)/jupyter execute --output=$(CURDIR)/build/executed/$$name.ipynb examples/$$name.ipynb || exit 1; done
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks.start_latency

@@ -17,7 +17,6 @@ _OPTIONAL = {
     "lightning",
     "optuna",
     "pandas",
-    "pdoc",
     "pyarrow",
     "scipy",
     "sklearn",

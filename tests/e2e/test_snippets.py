@@ -75,6 +75,7 @@ def save(model, step, folder):
 better = det_jupyter.submit(DigitsTrial, "digits.yaml")
 assert better.wait().value == "COMPLETED"
 """,
+    "docs/questions.md": f"{ENDED}\nearlier = experiment",
     "docs/launchers.md": "rank = 0\nPath('train.py').write_text('print(1)')",
 }
 AFTER = {
@@ -83,6 +84,11 @@ AFTER = {
     "docs/launchers.md": "assert worker.wait(60) == 0",
     "docs/looking-back.md": "[each.kill() for each in det_jupyter.experiments(state='active')]",
     "docs/models.md": "model.delete()",
+    "docs/questions.md": """
+ours = [each for each in det_jupyter.experiments() if each.id > earlier.id]
+assert {each.state.value for each in ours} == {"COMPLETED"}, ours
+experiment = earlier
+""",
     "docs/scheduling.md": "child.kill()",
 }
 OF_LIBRARIES = "docs/integrations.md"

@@ -1,0 +1,306 @@
+"""The documentation as a site: `make docs`, in an environment that has the extra `docs`.
+
+    python -m tests.docs_site [FOLDER] [--url ADDRESS] [--links]
+
+Sphinx reads a copy of the pages in FOLDER/pages:
+
+    docs/README.md         index.md, the front page
+    docs/**/*.md           the same names
+    examples/*.ipynb       examples/, with outputs if build/executed/ has an executed copy
+    CHANGELOG.md           changelog.md; so is CONTRIBUTING.md
+    a heading of the list  a page of its own, such as train.md, with the list and its pages below it
+    the docstrings         api/, a page for each package and each public name
+
+In the copies, links between these files lead to the copies, and links to other files lead to the
+repository. The site is in FOLDER/site/VERSION, beside those of other versions; switcher.json lists
+them. What is wrong on a page (a dead link, a page that no list has) ends the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+
+from det_jupyter import __version__
+from det_jupyter.front.verbs.docs_pages import REPOSITORY
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = (
+    "det_jupyter",
+    "det_jupyter.hp",
+    "det_jupyter.core",
+    "det_jupyter.pytorch",
+    "det_jupyter.errors",
+)
+HANDLES = (
+    "front.notebook.handles.experiment_handles.NotebookExperiment",
+    "client.handles.trial.Trial",
+    "client.handles.rank.Rank",
+    "client.handles.checkpoint.Checkpoint",
+    "client.handles.compare.Comparison",
+    "client.handles.models.Model",
+    "client.handles.models.ModelVersion",
+    "front.notebook.handles.templates.Templates",
+)
+INDEX = "docs/README.md"
+_EXECUTED = ROOT / "build/executed"
+# A fence of code, in which nothing is a link; or a link to a file.
+_LINK = re.compile(
+    r"^```.*?^```|`[^`\n]+`|(?P<mark>!?)\[(?P<text>[^\]]*)\]"
+    r"\((?![a-z]+:|#)(?P<target>[\w./-]+)(?P<end>#[\w-]+)?\)",
+    re.MULTILINE | re.DOTALL,
+)
+_SECTION = re.compile(r"^## (?P<title>.+)\n\n(?P<items>(?:- .*\n)+)", re.MULTILINE)
+_ITEM = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\): (?P<about>.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A line of the list of pages.
+
+    Args:
+        path: The file, from the repository's folder.
+    """
+
+    title: str
+    path: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the list of pages, with a page of its own."""
+
+    title: str
+    items: tuple[Item, ...]
+
+    @property
+    def name(self) -> str:
+        return self.title.lower().replace(" ", "-")
+
+
+def sections() -> list[Section]:
+    """Return the parts of the list of pages, in docs/README.md."""
+    text = (ROOT / INDEX).read_text(encoding="utf-8")
+    return [
+        Section(
+            found["title"],
+            tuple(
+                Item(item["title"], normpath(f"docs/{item['target']}"), item["about"])
+                for item in _ITEM.finditer(found["items"])
+            ),
+        )
+        for found in _SECTION.finditer(text)
+    ]
+
+
+@cache
+def places() -> dict[str, str]:
+    """Return each page's name among the copies by its path in the repository."""
+    pages = {INDEX: "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+    for path in sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.ipynb")]):
+        name = path.relative_to(ROOT).as_posix()
+        pages.setdefault(name, name.removeprefix("docs/"))
+    return pages | {"docs/decisions": "decisions/index.md"}
+
+
+def linked(text: str, source: str) -> str:
+    """Return a page's Markdown with the links of its copy.
+
+    Args:
+        source: The page's path in the repository.
+    """
+    copies = places()
+    here = PurePosixPath(copies[source]).parent.as_posix()
+
+    def link(found: re.Match[str]) -> str:
+        if found["target"] is None:
+            return found[0]
+        path = normpath(PurePosixPath(source).parent / found["target"])
+        if path.startswith("docs/images/"):
+            return _picture(found, relpath(path.removeprefix("docs/"), here))
+        target = relpath(copies[path], here) if path in copies else f"{REPOSITORY}{path}"
+        return f"{found['mark']}[{found['text']}]({target}{found['end'] or ''})"
+
+    return _LINK.sub(link, text)
+
+
+def _picture(found: re.Match[str], path: str) -> str:
+    """Return a picture; of those that are there in light and dark, both, of which a theme shows one."""
+    if not path.endswith("-light.png"):
+        return f"![{found['text']}]({path})"
+    dark = path.replace("-light.", "-dark.")
+    text = found["text"]
+    return f"![{text}]({path}){{.only-light}}\n![{text}]({dark}){{.only-dark}}"
+
+
+def toctree(names: list[str], caption: str = "") -> str:
+    options = ":hidden:\n:maxdepth: 1\n" + (f":caption: {caption}\n" if caption else "")
+    return "\n```{toctree}\n" + options + "\n" + "\n".join(names) + "\n```\n"
+
+
+def section_page(section: Section) -> str:
+    """Return the page of a section: its part of the list, and what is below it in the menu."""
+    copies = places()
+    names = [copies[item.path] for item in section.items]
+    lines = [
+        f"- [{item.title}]({name}): {item.about}"
+        for item, name in zip(section.items, names, strict=True)
+    ]
+    if section.name == "reference":
+        lines.append("- [Python](api/index.md): every public class and function.")
+        names.append("api/index.md")
+    return f"# {section.title}\n\n" + "\n".join(lines) + "\n" + toctree(names)
+
+
+def decisions_page() -> str:
+    pages = sorted((ROOT / "docs/decisions").glob("*.md"))
+    titles = [path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for path in pages]
+    lines = [f"- [{title}]({path.name})" for path, title in zip(pages, titles, strict=True)]
+    about = "Why some things are as they are: what a newcomer would question."
+    tree = toctree([path.name for path in pages])
+    return f"# Decisions\n\n{about}\n\n" + "\n".join(lines) + "\n" + tree
+
+
+def llms_txt(base: str = "") -> str:
+    """Return what language models read of the site: a summary, and the pages' sources.
+
+    Args:
+        base: The site's address, with a slash at its end; "" for relative links.
+    """
+    copies = places()
+    parts = [
+        "# det_jupyter",
+        "> Train PyTorch models on several GPUs from a Jupyter notebook: a cell submits an "
+        "experiment and returns at once, background processes train it, and the notebook shows it "
+        "live. Queue, hyperparameter searches, exact resume, reasons for each wait.",
+    ]
+    for section in sections():
+        lines = [
+            f"- [{item.title}]({base}_sources/{copies[item.path]}.txt): {item.about}"
+            for item in section.items
+        ]
+        parts.append(f"## {section.title}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def stage(folder: Path) -> None:
+    """Write the copies of all pages into an empty folder."""
+    for source, name in places().items():
+        path, copy = ROOT / source, folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if source.endswith(".ipynb"):
+            copy.write_text(_notebook(path), encoding="utf-8")
+        elif path.is_file():
+            copy.write_text(linked(path.read_text(encoding="utf-8"), source), encoding="utf-8")
+    names = [f"{section.name}.md" for section in sections()]
+    for section in sections():
+        (folder / f"{section.name}.md").write_text(section_page(section), encoding="utf-8")
+    index = folder / "index.md"
+    index.write_text(index.read_text(encoding="utf-8") + toctree(names), encoding="utf-8")
+    (folder / "decisions/index.md").write_text(decisions_page(), encoding="utf-8")
+    shutil.copytree(ROOT / "docs/images", folder / "images")
+    shutil.copy(ROOT / "docs/configuration.schema.json", folder)
+
+
+def _notebook(path: Path) -> str:
+    """Return a notebook as JSON, with the links of its copy; the executed one if there is one."""
+    source = path.relative_to(ROOT).as_posix()
+    executed = _EXECUTED / path.name
+    notebook = json.loads((executed if executed.exists() else path).read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = linked("".join(cell["source"]), source)
+    return json.dumps(notebook)
+
+
+def stage_api(folder: Path) -> None:
+    """Write the pages from which Sphinx makes the API reference into a folder."""
+    folder.mkdir()
+    names = [f"{package}.md" for package in PACKAGES] + ["handles.md"]
+    lines = "\n".join(f"- [`{name.removesuffix('.md')}`]({name})" for name in names)
+    (folder / "index.md").write_text(f"# Python\n\n{lines}\n{toctree(names)}", encoding="utf-8")
+    for package in PACKAGES:
+        about = f".. automodule:: {package}\n   :no-members:\n\n.. currentmodule:: {package}"
+        text = _listed(f"`{package}`", about, public_names(package))
+        (folder / f"{package}.md").write_text(text, encoding="utf-8")
+    about = "What functions of ``det_jupyter`` return."
+    handles = [f"~det_jupyter.{name}" for name in HANDLES]
+    (folder / "handles.md").write_text(_listed("Handles", about, handles), encoding="utf-8")
+
+
+def _listed(title: str, about: str, names: list[str]) -> str:
+    """Return a page with a table of names, each of which gets a page of its own."""
+    rows = "\n".join(f"   {name}" for name in names)
+    table = f".. autosummary::\n   :toctree: generated\n   :nosignatures:\n\n{rows}"
+    return f"# {title}\n\n```{{eval-rst}}\n{about}\n\n{table}\n```\n"
+
+
+def public_names(package: str) -> list[str]:
+    """Return the public names of a package that have a page: its classes and functions."""
+    module = importlib.import_module(package)
+    names = getattr(module, "__all__", None) or [
+        name for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == package and name[0] != "_"
+    ]  # fmt: skip
+    return [name for name in names if callable(getattr(module, name))]
+
+
+def switcher(site: Path, url: str) -> list[dict[str, object]]:
+    """Return the list of versions in a folder, newest first, as the theme reads it.
+
+    Args:
+        url: Where the folder is served, with a slash at its end.
+    """
+    names = sorted(
+        (path.parent.name for path in site.glob("*/index.html")),
+        key=lambda name: [int(part) for part in re.findall(r"\d+", name)],
+        reverse=True,
+    )
+    return [
+        {"name": name, "version": name, "url": f"{url}{name}/", "preferred": name == names[0]}
+        for name in names
+    ]
+
+
+def build(folder: Path, builder: str = "html", url: str = "/") -> int:
+    """Build the site, or check its links with another builder; returns Sphinx's exit status."""
+    shutil.rmtree(folder / "pages", ignore_errors=True)
+    stage(folder / "pages")
+    stage_api(folder / "pages/api")
+    out = folder / "site" / __version__ if builder == "html" else folder / builder
+    shutil.rmtree(out, ignore_errors=True)
+    strict = ["-W", "--keep-going", "-n", "-q"]
+    command = [sys.executable, "-m", "sphinx", "-b", builder, *strict, "-c", ROOT / "docs/site"]
+    done = subprocess.run([*command, "-d", folder / "trees", folder / "pages", out], check=False)
+    if builder == "html" and done.returncode == 0:
+        (out / "llms.txt").write_text(llms_txt(f"{url}{__version__}/"), encoding="utf-8")
+        versions = switcher(folder / "site", url)
+        (folder / "site/switcher.json").write_text(json.dumps(versions, indent=1))
+        newest = f'<meta http-equiv="refresh" content="0; url={versions[0]["version"]}/">\n'
+        (folder / "site/index.html").write_text(newest)
+        print(f"{out / 'index.html'}")
+    return done.returncode
+
+
+def main() -> int:
+    """Build the site, or check its links to other sites."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build/docs")
+    parser.add_argument("--url", default="/", help="where the versions are served, https://…/")
+    parser.add_argument("--links", action="store_true", help="check links to other sites instead")
+    arguments = parser.parse_args()
+    return build(arguments.folder, "linkcheck" if arguments.links else "html", arguments.url)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""The site, as far as it can be checked without Sphinx; `make docs` builds it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from det_jupyter.front.verbs.docs_pages import REPOSITORY
+from tests.docs_site import (
+    HANDLES,
+    INDEX,
+    PACKAGES,
+    ROOT,
+    linked,
+    llms_txt,
+    places,
+    public_names,
+    section_page,
+    sections,
+    stage,
+    switcher,
+)
+
+QUESTIONS = ROOT / "docs/questions.md"
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
+_CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+
+
+def heading_marks(page: Path) -> set[str]:
+    """Return the marks of a page's headings, as links name them."""
+    titles = re.findall(r"^#+ (.+)$", _CODE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_each_page_and_example_is_in_one_part_of_the_list() -> None:
+    listed = [item.path for section in sections() for item in section.items]
+    assert len(listed) == len(set(listed))
+    needed = {
+        path for path in places() if not path.startswith("docs/decisions/") and path != INDEX
+    }
+    assert set(listed) == needed
+
+
+def test_parts_of_the_list_do_not_take_the_names_of_pages() -> None:
+    assert not {f"{section.name}.md" for section in sections()} & set(places().values())
+
+
+def test_the_front_page_has_ten_questions_that_lead_to_answers() -> None:
+    text = (ROOT / INDEX).read_text()
+    marks = re.findall(r"^\d+\. \[.+\?\]\(questions\.md#([\w-]+)\)$", text, re.MULTILINE)
+    assert len(marks) == len(set(marks)) == 10
+    assert set(marks) <= heading_marks(QUESTIONS)
+
+
+def test_each_answer_fits_on_a_screen() -> None:
+    for answer in QUESTIONS.read_text().split("\n## ")[1:]:
+        assert answer.count("\n") <= 32, answer.partition("\n")[0]
+        assert len(answer.split()) <= 150, answer.partition("\n")[0]
+        assert "```" in answer
+
+
+@pytest.mark.parametrize("source", [path for path in places() if path.endswith(".md")])
+def test_links_to_headings_lead_to_headings(source: str) -> None:
+    text = _CODE.sub("", (ROOT / source).read_text())
+    for target, mark in re.findall(r"\]\((?!https?:)([\w./-]*)#([\w-]+)\)", text):
+        page = ROOT / source if not target else (ROOT / source).parent / target
+        assert mark in heading_marks(page), f"{target}#{mark}"
+
+
+def test_links_lead_to_copies_and_other_links_to_the_repository() -> None:
+    text = (
+        "[A](scaling.md#limits) [B](../examples/search.ipynb) [C](../Makefile) [D](decisions/)\n"
+        "`[E](scaling.md)` [F](https://a.b/c.md) [G](#here) [H](../CHANGELOG.md)\n"
+    )
+    assert linked(text, "docs/training.md") == (
+        f"[A](scaling.md#limits) [B](examples/search.ipynb) [C]({REPOSITORY}Makefile) "
+        "[D](decisions/index.md)\n"
+        "`[E](scaling.md)` [F](https://a.b/c.md) [G](#here) [H](changelog.md)\n"
+    )
+    assert linked("[A](../docs/training.md)", "examples/search.ipynb") == "[A](../training.md)"
+
+
+def test_a_picture_of_both_themes_is_shown_in_each() -> None:
+    text = linked("![Timings](images/timings-light.png)", "docs/profiling.md")
+    assert text == (
+        "![Timings](images/timings-light.png){.only-light}\n"
+        "![Timings](images/timings-dark.png){.only-dark}"
+    )
+    for light in ROOT.glob("docs/images/*-light.png"):
+        assert light.with_name(light.name.replace("-light", "-dark")).exists()
+
+
+def test_links_of_all_copies_lead_to_copies(tmp_path: Path) -> None:
+    stage(tmp_path / "pages")
+    for page in (tmp_path / "pages").rglob("*.md"):
+        for link in _LINK.findall(_CODE.sub("", page.read_text())):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_a_part_has_its_pages_in_its_menu() -> None:
+    (start,) = (section for section in sections() if section.title == "Start")
+    text = section_page(start)
+    assert "- [Ten questions](questions.md): each with" in text
+    assert "\nquestions.md\n" in text.partition("{toctree}")[2]
+
+
+def test_llms_txt_has_the_source_of_each_page() -> None:
+    text = llms_txt("https://docs.example/0.1.0/")
+    assert text.startswith("# det_jupyter\n\n> ")
+    assert "(https://docs.example/0.1.0/_sources/training.md.txt): trials, data" in text
+    assert text.count("\n- [") == sum(len(section.items) for section in sections())
+
+
+def test_versions_are_the_folders_newest_first(tmp_path: Path) -> None:
+    for name in ("0.9.0", "0.10.0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").touch()
+    (tmp_path / "broken").mkdir()
+    newest, oldest = switcher(tmp_path, "https://docs.example/")
+    assert newest == {
+        "name": "0.10.0",
+        "version": "0.10.0",
+        "url": "https://docs.example/0.10.0/",
+        "preferred": True,
+    }
+    assert oldest["version"] == "0.9.0"
+    assert oldest["preferred"] is False
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_have_docstrings(package: str) -> None:
+    module = importlib.import_module(package)
+    names = public_names(package)
+    assert names
+    assert [name for name in names if not inspect.getdoc(getattr(module, name))] == []
+
+
+@pytest.mark.parametrize("name", HANDLES)
+def test_handles_of_the_reference_exist(name: str) -> None:
+    module, _, handle = name.rpartition(".")
+    assert inspect.isclass(getattr(importlib.import_module(f"det_jupyter.{module}"), handle))
