@@ -8,7 +8,7 @@ Sphinx reads a copy of the pages in FOLDER/pages:
     docs/**/*.md           the same names
     examples/*.ipynb       examples/, with outputs if build/executed/ has an executed copy
     CHANGELOG.md           changelog.md; so is CONTRIBUTING.md
-    a heading of the list  a page of its own, such as train.md, with the list and its pages below it
+    a heading of the list  a page of its own, such as train.md, above its pages in the menu
     the docstrings         api/, a page for each package and each public name
 
 In the copies, links between these files lead to the copies, and links to other files lead to the
@@ -106,7 +106,8 @@ def sections() -> list[Section]:
 @cache
 def places() -> dict[str, str]:
     """Return each page's name among the copies by its path in the repository."""
-    pages = {INDEX: "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+    pages = {INDEX: "index.md"}
+    pages |= {f"{name}.md": f"{name.lower()}.md" for name in ("CHANGELOG", "CONTRIBUTING")}
     for path in sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.ipynb")]):
         name = path.relative_to(ROOT).as_posix()
         pages.setdefault(name, name.removeprefix("docs/"))
@@ -135,7 +136,7 @@ def linked(text: str, source: str) -> str:
 
 
 def _picture(found: re.Match[str], path: str) -> str:
-    """Return a picture; of those that are there in light and dark, both, of which a theme shows one."""
+    """Return a picture; if it is there in light and dark, both, each for its theme."""
     if not path.endswith("-light.png"):
         return f"![{found['text']}]({path})"
     dark = path.replace("-light.", "-dark.")

@@ -1,4 +1,4 @@
-"""Sphinx's configuration; `python -m tests.docs_site` calls Sphinx, and makes the pages it reads."""
+"""Sphinx's configuration. `python -m tests.docs_site` makes the pages, and calls Sphinx."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Draws docs/images: an example in JupyterLab while it trains.
 
 python -m tests.browser.screenshot quickstart|search|scheduling|compare|measured|sidebar [FILE]
+python -m tests.browser.screenshot recording docs/images/quickstart.webp
 
 `measured` draws the tabs about where a trial's time goes, light and dark; FILE is one of them.
+`recording` is a moving picture: the quickstart from its submission to its end.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ import shutil
 import sys
 import tempfile
 import time
+from io import BytesIO
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import Error, Locator, Page, expect
 
 from tests.browser.lab import chromium_page, jupyter_lab
@@ -25,11 +29,12 @@ ROOT = Path(__file__).parents[2]
 
 HEIGHTS = {
     "quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320, "measured": 1240,
-    "sidebar": 1240,
+    "sidebar": 1240, "recording": 800,
 }  # fmt: skip
 TABS = ["metrics", "timings", "system"]
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 MEASURED_S = 90
+FRAME_S, LAST_FRAME_S, WIDTH = 0.4, 3.0, 960
 SLOTS = {"DET_JUPYTER_CPU_SLOTS": "2"}
 SETTINGS = {"scheduling": {}, "sidebar": {"DET_JUPYTER_CPU_SLOTS": "8"}}
 
@@ -48,6 +53,8 @@ def main(example: str, target: Path) -> None:
             write_measured(folder / "measured.ipynb")
         elif example == "sidebar":
             write_sidebar(folder / "sidebar.ipynb")
+        elif example == "recording":
+            write_recording(folder / "recording.ipynb")
         else:
             shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
@@ -61,6 +68,8 @@ def main(example: str, target: Path) -> None:
                 keep_measured(page, target.parent)
             elif example == "sidebar":
                 keep_sidebar(page, target)
+            elif example == "recording":
+                keep_recording(page, target)
             elif example == "scheduling":
                 keep_last_waiting(page, "small", target)
             else:
@@ -86,6 +95,17 @@ def write_comparison(target: Path) -> None:
         {**cells[0], "id": f"cell-{i}", "source": source, "outputs": []}
         for i, source in enumerate(new)
     ]
+    target.write_text(json.dumps(notebook), "utf-8")
+
+
+def write_recording(target: Path) -> None:
+    """Write the quickstart with a longer training, which ends with its submission."""
+    text = (ROOT / "examples/quickstart.ipynb").read_text("utf-8")
+    notebook = json.loads(text.replace("max_length: {epochs: 6}", "max_length: {epochs: 30}"))
+    last = next(
+        i for i, cell in enumerate(notebook["cells"]) if "%%det_experiment" in cell["source"][0]
+    )
+    notebook["cells"] = notebook["cells"][: last + 1]
     target.write_text(json.dumps(notebook), "utf-8")
 
 
@@ -210,6 +230,26 @@ def keep_comparison(page: Page, target: Path) -> None:
     )
     page.wait_for_timeout(1500)
     page.screenshot(path=target)
+
+
+def keep_recording(page: Page, target: Path) -> None:
+    """Save frames of the view, from the first to the training's end, as one moving picture."""
+    page.wait_for_selector(".det-view", timeout=120_000)
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    cell = "() => document.querySelector('.det-view').closest('.jp-Cell').scrollIntoView()"
+    frames = []
+    while not frames or "Completed" not in page.inner_text(".det-view"):
+        page.evaluate(cell)
+        frames.append(Image.open(BytesIO(page.screenshot())).convert("RGB"))
+        page.wait_for_timeout(1000 * FRAME_S)
+    page.wait_for_timeout(1000)
+    frames.append(Image.open(BytesIO(page.screenshot())).convert("RGB"))
+    for frame in frames:
+        frame.thumbnail((WIDTH, WIDTH))
+    times = [int(1000 * FRAME_S)] * (len(frames) - 1) + [int(1000 * LAST_FRAME_S)]
+    frames[0].save(
+        target, save_all=True, append_images=frames[1:], duration=times, loop=0, quality=80, method=6
+    )
 
 
 def keep_last_waiting(page: Page, name: str, target: Path) -> None:

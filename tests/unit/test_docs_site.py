@@ -27,12 +27,13 @@ from tests.docs_site import (
 
 QUESTIONS = ROOT / "docs/questions.md"
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
 def heading_marks(page: Path) -> set[str]:
     """Return the marks of a page's headings, as links name them."""
-    titles = re.findall(r"^#+ (.+)$", _CODE.sub("", page.read_text()), re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
