@@ -59,6 +59,7 @@ _LINK = re.compile(
     r"\((?![a-z]+:|#)(?P<target>[\w./-]+)(?P<end>#[\w-]+)?\)",
     re.MULTILINE | re.DOTALL,
 )
+_CELL = re.compile(r"^```(yaml)?\n(?=%%det_experiment)", re.MULTILINE)
 _SECTION = re.compile(r"^## (?P<title>.+)\n\n(?P<items>(?:- .*\n)+)", re.MULTILINE)
 _ITEM = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\): (?P<about>.*)$", re.MULTILINE)
 
@@ -132,7 +133,7 @@ def linked(text: str, source: str) -> str:
         target = relpath(copies[path], here) if path in copies else f"{REPOSITORY}{path}"
         return f"{found['mark']}[{found['text']}]({target}{found['end'] or ''})"
 
-    return _LINK.sub(link, text)
+    return _LINK.sub(link, _CELL.sub("```ipython3\n", text))
 
 
 def _picture(found: re.Match[str], path: str) -> str:
@@ -218,6 +219,7 @@ def _notebook(path: Path) -> str:
     source = path.relative_to(ROOT).as_posix()
     executed = _EXECUTED / path.name
     notebook = json.loads((executed if executed.exists() else path).read_text(encoding="utf-8"))
+    notebook["metadata"].setdefault("language_info", {})["pygments_lexer"] = "ipython3"
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             cell["source"] = linked("".join(cell["source"]), source)
@@ -278,19 +280,26 @@ def build(folder: Path, builder: str = "html", url: str = "/") -> int:
     shutil.rmtree(folder / "pages", ignore_errors=True)
     stage(folder / "pages")
     stage_api(folder / "pages/api")
-    out = folder / "site" / __version__ if builder == "html" else folder / builder
+    out = folder / builder
     shutil.rmtree(out, ignore_errors=True)
     strict = ["-W", "--keep-going", "-n", "-q"]
     command = [sys.executable, "-m", "sphinx", "-b", builder, *strict, "-c", ROOT / "docs/site"]
     done = subprocess.run([*command, "-d", folder / "trees", folder / "pages", out], check=False)
     if builder == "html" and done.returncode == 0:
         (out / "llms.txt").write_text(llms_txt(f"{url}{__version__}/"), encoding="utf-8")
-        versions = switcher(folder / "site", url)
-        (folder / "site/switcher.json").write_text(json.dumps(versions, indent=1))
-        newest = f'<meta http-equiv="refresh" content="0; url={versions[0]["version"]}/">\n'
-        (folder / "site/index.html").write_text(newest)
-        print(f"{out / 'index.html'}")
+        _publish(out, folder / "site", url)
     return done.returncode
+
+
+def _publish(built: Path, site: Path, url: str) -> None:
+    """Make what was built this version's folder of the site, and list the versions anew."""
+    shutil.rmtree(site / __version__, ignore_errors=True)
+    shutil.copytree(built, site / __version__)
+    versions = switcher(site, url)
+    (site / "switcher.json").write_text(json.dumps(versions, indent=1), encoding="utf-8")
+    newest = f'<meta http-equiv="refresh" content="0; url={versions[0]["version"]}/">\n'
+    (site / "index.html").write_text(newest, encoding="utf-8")
+    print(site / "index.html")
 
 
 def main() -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
+from ipython_pygments_lexers import IPython3Lexer
 from pygments.lexer import Lexer
-from pygments.lexers import IPython3Lexer, YamlLexer
+from pygments.lexers import YamlLexer
 from pygments.token import Name
 from sphinx.application import Sphinx
 
@@ -26,7 +28,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinxcontrib.mermaid",
 ]
-templates_path = ["_templates"]
+templates_path = [str(Path(__file__).parent / "_templates")]  # autosummary looks beside the pages
 myst_heading_anchors = 4  # as GitHub has them, to which pages link
 myst_enable_extensions = ["attrs_inline"]
 myst_fence_as_directive = ["mermaid"]
@@ -85,8 +87,12 @@ _HEAD = re.compile(r"^(Args|Attributes|Example|Examples|Raises|Returns|Yields):$
 def mark_code(
     app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    """Make literal blocks of paragraphs that a docstring indents, as Markdown does."""
-    result: list[str] = []
+    """Make literal blocks of paragraphs that a docstring indents, as Markdown does.
+
+    The docstring of a property gets a comment before it: napoleon takes what stands before a colon
+    in its first line for a type.
+    """
+    result = ["..", ""] if what in ("attribute", "data", "property") else []
     above, was_blank, in_section = "", True, False
     for line in lines:
         indented = line.startswith("    ")
