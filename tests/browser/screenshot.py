@@ -248,7 +248,13 @@ def keep_recording(page: Page, target: Path) -> None:
         frame.thumbnail((WIDTH, WIDTH))
     times = [int(1000 * FRAME_S)] * (len(frames) - 1) + [int(1000 * LAST_FRAME_S)]
     frames[0].save(
-        target, save_all=True, append_images=frames[1:], duration=times, loop=0, quality=80, method=6
+        target,
+        save_all=True,
+        append_images=frames[1:],
+        duration=times,
+        loop=0,
+        quality=80,
+        method=6,
     )
 
 

@@ -99,7 +99,8 @@ def test_links_of_all_copies_lead_to_copies(tmp_path: Path) -> None:
     stage(tmp_path / "pages")
     for page in (tmp_path / "pages").rglob("*.md"):
         for link in _LINK.findall(_CODE.sub("", page.read_text())):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+            is_there = (page.parent / link).exists() or link == "api/index.md"  # see stage_api
+            assert is_there, f"{page.name}: {link}"
 
 
 def test_a_part_has_its_pages_in_its_menu() -> None:
