@@ -75,7 +75,7 @@ def save(model, step, folder):
 better = det_jupyter.submit(DigitsTrial, "digits.yaml")
 assert better.wait().value == "COMPLETED"
 """,
-    "docs/questions.md": f"{ENDED}\nearlier = experiment",
+    "docs/questions.md": f"{ENDED}\nearlier, newest = experiment, det_jupyter.experiments()[0].id",
     "docs/launchers.md": "rank = 0\nPath('train.py').write_text('print(1)')",
 }
 AFTER = {
@@ -85,7 +85,7 @@ AFTER = {
     "docs/looking-back.md": "[each.kill() for each in det_jupyter.experiments(state='active')]",
     "docs/models.md": "model.delete()",
     "docs/questions.md": """
-ours = [each for each in det_jupyter.experiments() if each.id > earlier.id]
+ours = [each for each in det_jupyter.experiments() if each.id > newest]
 assert {each.state.value for each in ours} == {"COMPLETED"}, ours
 experiment = earlier
 """,
