@@ -5,7 +5,7 @@
 Sphinx reads a copy of the pages in FOLDER/pages:
 
     docs/README.md         index.md, the front page
-    docs/**/*.md           the same names
+    docs/**/*.md           the same names; searching.md, as search.html is Sphinx's own
     examples/*.ipynb       examples/, with outputs if build/executed/ has an executed copy
     CHANGELOG.md           changelog.md; so is CONTRIBUTING.md
     a heading of the list  a page of its own, such as train.md, above its pages in the menu
@@ -107,7 +107,7 @@ def sections() -> list[Section]:
 @cache
 def places() -> dict[str, str]:
     """Return each page's name among the copies by its path in the repository."""
-    pages = {INDEX: "index.md"}
+    pages = {INDEX: "index.md", "docs/search.md": "searching.md"}
     pages |= {f"{name}.md": f"{name.lower()}.md" for name in ("CHANGELOG", "CONTRIBUTING")}
     for path in sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.ipynb")]):
         name = path.relative_to(ROOT).as_posix()

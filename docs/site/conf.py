@@ -34,6 +34,7 @@ myst_enable_extensions = ["attrs_inline"]
 myst_fence_as_directive = ["mermaid"]
 nb_execution_mode = "off"  # `make docs-examples` runs them
 nb_mime_priority_overrides = [("*", "application/vnd.jupyter.widget-view+json", None)]
+suppress_warnings = ["mystnb.unknown_mime_type"]  # ours, which JupyterLab draws; HTML is beside it
 
 autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"
