@@ -283,8 +283,9 @@ def build(folder: Path, builder: str = "html", url: str = "/") -> int:
     out = folder / builder
     shutil.rmtree(out, ignore_errors=True)
     strict = ["-W", "--keep-going", "-n", "-q"]
-    command = [sys.executable, "-m", "sphinx", "-b", builder, *strict, "-c", ROOT / "docs/site"]
-    done = subprocess.run([*command, "-d", folder / "trees", folder / "pages", out], check=False)
+    paths = ["-c", ROOT / "docs/site", "-d", folder / "trees", folder / "pages", out]
+    command = [sys.executable, "-m", "sphinx", "-b", builder, *strict, *map(str, paths)]
+    done = subprocess.run(command, check=False)
     if builder == "html" and done.returncode == 0:
         (out / "llms.txt").write_text(llms_txt(f"{url}{__version__}/"), encoding="utf-8")
         _publish(out, folder / "site", url)

@@ -1,10 +1,9 @@
 """Draws docs/images: an example in JupyterLab while it trains.
 
 python -m tests.browser.screenshot quickstart|search|scheduling|compare|measured|sidebar [FILE]
-python -m tests.browser.screenshot recording docs/images/quickstart.webp
 
+`quickstart` is a moving picture, from the submission to the training's end.
 `measured` draws the tabs about where a trial's time goes, light and dark; FILE is one of them.
-`recording` is a moving picture: the quickstart from its submission to its end.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 
 
 HEIGHTS = {
-    "quickstart": 860, "search": 1500, "scheduling": 900, "compare": 1320, "measured": 1240,
-    "sidebar": 1240, "recording": 800,
+    "quickstart": 800, "search": 1500, "scheduling": 900, "compare": 1320, "measured": 1240,
+    "sidebar": 1240,
 }  # fmt: skip
 TABS = ["metrics", "timings", "system"]
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
@@ -53,8 +52,8 @@ def main(example: str, target: Path) -> None:
             write_measured(folder / "measured.ipynb")
         elif example == "sidebar":
             write_sidebar(folder / "sidebar.ipynb")
-        elif example == "recording":
-            write_recording(folder / "recording.ipynb")
+        elif example == "quickstart":
+            write_quickstart(folder / "quickstart.ipynb")
         else:
             shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
@@ -68,7 +67,7 @@ def main(example: str, target: Path) -> None:
                 keep_measured(page, target.parent)
             elif example == "sidebar":
                 keep_sidebar(page, target)
-            elif example == "recording":
+            elif example == "quickstart":
                 keep_recording(page, target)
             elif example == "scheduling":
                 keep_last_waiting(page, "small", target)
@@ -98,7 +97,7 @@ def write_comparison(target: Path) -> None:
     target.write_text(json.dumps(notebook), "utf-8")
 
 
-def write_recording(target: Path) -> None:
+def write_quickstart(target: Path) -> None:
     """Write the quickstart with a longer training, which ends with its submission."""
     text = (ROOT / "examples/quickstart.ipynb").read_text("utf-8")
     notebook = json.loads(text.replace("max_length: {epochs: 6}", "max_length: {epochs: 30}"))
@@ -237,7 +236,7 @@ def keep_recording(page: Page, target: Path) -> None:
     page.wait_for_selector(".det-view", timeout=120_000)
     page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
     cell = "() => document.querySelector('.det-view').closest('.jp-Cell').scrollIntoView()"
-    frames = []
+    frames: list[Image.Image] = []
     while not frames or "Completed" not in page.inner_text(".det-view"):
         page.evaluate(cell)
         frames.append(Image.open(BytesIO(page.screenshot())).convert("RGB"))
@@ -311,4 +310,5 @@ def keep_last_running(page: Page, target: Path) -> None:
 
 if __name__ == "__main__":
     name, *files = sys.argv[1:] or ["quickstart"]
-    main(name, Path(files[0]) if files else ROOT / f"docs/images/{name}.png")
+    kind = "webp" if name == "quickstart" else "png"
+    main(name, Path(files[0]) if files else ROOT / f"docs/images/{name}.{kind}")
