@@ -277,11 +277,11 @@ def switcher(site: Path, url: str) -> list[dict[str, object]]:
 
 def build(folder: Path, builder: str = "html", url: str = "/") -> int:
     """Build the site, or check its links with another builder; returns Sphinx's exit status."""
-    shutil.rmtree(folder / "pages", ignore_errors=True)
+    out = folder / builder
+    for each in (folder / "pages", folder / "trees", out):  # with old trees, new stubs are missed
+        shutil.rmtree(each, ignore_errors=True)
     stage(folder / "pages")
     stage_api(folder / "pages/api")
-    out = folder / builder
-    shutil.rmtree(out, ignore_errors=True)
     strict = ["-W", "--keep-going", "-n", "-q"]
     paths = ["-c", ROOT / "docs/site", "-d", folder / "trees", folder / "pages", out]
     command = [sys.executable, "-m", "sphinx", "-b", builder, *strict, *map(str, paths)]
