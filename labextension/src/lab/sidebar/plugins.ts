@@ -9,6 +9,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStateDB } from '@jupyterlab/statedb';
 
+import { noteMenuOf } from '../shell/focusback.js';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { insertCell, newCellBelow } from './cells.js';
 import { Contents } from './contents.js';
@@ -160,6 +161,7 @@ export function keepFocus(app: Pick<JupyterFrontEnd, 'contextMenu'>, node: HTMLE
   );
   app.contextMenu.menu.aboutToClose.connect(() => {
     before?.focus({ preventScroll: true });
+    noteMenuOf(before);
     before = null;
   });
 }
