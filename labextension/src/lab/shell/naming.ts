@@ -6,7 +6,7 @@ import type { IExperimentRow } from '../../model/state.js';
 import { Commands, type IDetJupyter } from '../tokens.js';
 import { ask, askEach, mayChange, type Args } from './requests.js';
 import { commonLabels, labelChange, parseLabels } from './changes.js';
-import { returningFocus } from './focusback.js';
+import { returningFocus } from '../focusback.js';
 import { labelIcon, renameIcon } from './shellicons.js';
 import { rowsOf, TARGET_SCHEMA, TARGETS_SCHEMA } from './target.js';
 

@@ -9,7 +9,7 @@ import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { IStateDB } from '@jupyterlab/statedb';
 
-import { noteMenuOf } from '../shell/focusback.js';
+import { noteMenuOf } from '../focusback.js';
 import { Commands, IDetJupyter } from '../tokens.js';
 import { insertCell, newCellBelow } from './cells.js';
 import { Contents } from './contents.js';

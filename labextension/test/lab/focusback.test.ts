@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, expect, test, vi } from 'vitest';
 
-import { noteMenuOf, returningFocus } from '../../../src/lab/shell/focusback.js';
+import { noteMenuOf, returningFocus } from '../../src/lab/focusback.js';
 
 function focusable(): HTMLElement {
   const node = document.createElement('div');
