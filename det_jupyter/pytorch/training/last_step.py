@@ -26,7 +26,7 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
     callbacks have hooks of checkpoints                   they expect all ranks, or the chief
     callbacks with a state have a hook of batches' start  it would count the batch twice
 
-[m] A batch costs 1.5 µs for the page; nothing else is kept if models have no buffers.
+[m] A batch costs 6 µs in a tight loop, and more for models with buffers.
 """
 
 from __future__ import annotations
