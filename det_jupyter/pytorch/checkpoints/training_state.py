@@ -79,23 +79,12 @@ def collect_state(
         tensors are those of the training, and change with the next batch.
     """
     context = parts.context
-    models, optimizers = _shared_tensors(parts)
+    shared = _shared_state(parts, steps_completed=steps_completed, in_window=in_window)
     gathered = gather_later(context.distributed, lambda: _own_state(parts, in_window=in_window))
 
     def whole() -> dict[str, Any]:
         ranks = gathered()
-        if ranks is None:
-            return {}
-        return {
-            "format": FORMAT,
-            "steps_completed": steps_completed,
-            "size": context.distributed.size,
-            "in_window": in_window,
-            "models": models,
-            "optimizers": optimizers,
-            **_shared_state(parts),
-            **{name: [rank[name] for rank in ranks] for name in ranks[0]},
-        }
+        return {} if ranks is None else shared() | _by_name(ranks)
 
     return whole
 
@@ -108,46 +97,45 @@ def state_for_all(
     Not collective: other ranks have ended. The states of this rank stand for those that ranks have
     of their own, which are usually equal.
     """
-    context = parts.context
-    models, optimizers = _shared_tensors(parts)
     own = {
         "own_callbacks": None,
         "gradients": None,
         "exchanges": None,
-        "reducers": context.reducers.state(),
-        "stop_requested": context.get_stop_requested(),
+        "reducers": parts.context.reducers.state(),
+        "stop_requested": parts.context.get_stop_requested(),
     }
-    return {
-        "format": FORMAT,
-        "steps_completed": steps_completed,
-        "size": context.distributed.size,
-        "in_window": False,
-        "models": models,
-        "optimizers": optimizers,
-        **_shared_state(parts),
-        **{name: [state] * context.distributed.size for name, state in own.items()},
-        "rng_states": rng_states,
-        "validation_due": None,
-    }
+    shared = _shared_state(parts, steps_completed=steps_completed, in_window=False)
+    ranks = [own | {"rng_states": states} for states in rng_states]
+    return shared() | _by_name(ranks) | {"validation_due": None}
 
 
-def _shared_tensors(parts: Parts) -> tuple[list[Any], list[Any]]:
-    """Return the states of models and optimizers. Collective if they are divided."""
+def _shared_state(
+    parts: Parts, *, steps_completed: int, in_window: bool
+) -> Callable[[], dict[str, Any]]:
+    """Return a function that returns what all ranks have alike. Collective if models are divided.
+
+    Only the function calls code of the user.
+    """
     context = parts.context
     models = [parallel.model_state(model) for model in context.models]
     optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
-    return models, optimizers
-
-
-def _shared_state(parts: Parts) -> dict[str, Any]:
-    context = parts.context
-    return {
+    return lambda: {
+        "format": FORMAT,
+        "steps_completed": steps_completed,
+        "size": context.distributed.size,
+        "in_window": in_window,
+        "models": models,
+        "optimizers": optimizers,
         "lr_schedulers": [item.scheduler.state_dict() for item in context.lr_schedulers],
         "built": parts.built,
         "scaler": context.scaler.state_dict() if context.scaler is not None else None,
         "callbacks": parts.callbacks.state_dict(),
         "parts": {name: part.state() for name, part in parts.shared.items()},
     }
+
+
+def _by_name(ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: [rank[name] for rank in ranks] for name in ranks[0]}
 
 
 def _own_state(parts: Parts, *, in_window: bool) -> dict[str, Any]:

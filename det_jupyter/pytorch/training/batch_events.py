@@ -120,7 +120,7 @@ class Events:
         Raises:
             TrialMistake: Metrics are wrong, a loss is not finite, or the ranks have diverged.
         """
-        self.is_at_boundary = is_boundary = steps == self._boundary
+        self.is_at_boundary = is_boundary = self.is_boundary(steps)
         is_interrupted = False
         if self.interruption is not None and self.interruption.steps_completed == steps:
             self.interruption.carry_out(is_chief=self._distributed.is_chief)
