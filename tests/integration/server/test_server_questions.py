@@ -86,14 +86,19 @@ async def test_asking_and_answering_need_the_right_to_change_experiments(
     assert (await client.ask("questions/ab", "PUT", body={"answer": "yes"})).status == 403
 
 
+@pytest.fixture
+def server(client: Client, jp_serverapp: Any) -> dict[str, Any]:
+    """Return what the server's own file says of it."""
+    url = f"http://127.0.0.1:{client.http_port}{client.base_url}"
+    return {"url": url, "token": jp_serverapp.identity_provider.token, "pid": 1}
+
+
 async def test_a_tool_asks_by_the_servers_own_address(
     client: Client,
     events: asyncio.Queue[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
-    jp_serverapp: Any,
+    server: dict[str, Any],
 ) -> None:
-    url = f"http://127.0.0.1:{client.http_port}{client.base_url}"
-    server = {"url": url, "token": jp_serverapp.identity_provider.token, "pid": 1}
     monkeypatch.setattr(asking, "_running_servers", lambda: [server, server | {"token": "no"}])
     asked = asyncio.create_task(asking.require_yes(Question(**KILL)))
     question = await events.get()
@@ -106,10 +111,8 @@ async def test_a_question_is_closed_when_the_assistant_stops_waiting(
     client: Client,
     events: asyncio.Queue[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
-    jp_serverapp: Any,
+    server: dict[str, Any],
 ) -> None:
-    url = f"http://127.0.0.1:{client.http_port}{client.base_url}"
-    server = {"url": url, "token": jp_serverapp.identity_provider.token, "pid": 1}
     monkeypatch.setattr(asking, "_running_servers", lambda: [server])
     asked = asyncio.create_task(asking.require_yes(Question(**KILL)))
     question = await events.get()
