@@ -29,6 +29,9 @@ NO_BYTECODE = sys.dont_write_bytecode
 # for 600 batches).
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded, which conftests do as well
 
+# Tests write GBs in minutes: forecasts of their disk would be in outputs that tests compare.
+os.environ["DET_JUPYTER_DISK_FORECAST"] = "off"
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Handle SIGINT and SIGHUP, which tests send, though shells and nohup may ignore them.

@@ -106,9 +106,15 @@ def _line(pid: int) -> str:
     return f"{pid} has ended"
 
 
-def wait_until(condition: Callable[[], T | None], what: str) -> T:
-    """Return the first true value of `condition`; fail if there is no progress any more."""
-    for pause_s in _pauses(what):
+def wait_until(condition: Callable[[], T | None], what: str, *, most_s: float = 0.5) -> T:
+    """Return the first true value of `condition`; fail if there is no progress any more.
+
+    Args:
+        condition: It is called again and again.
+        what: The condition in words.
+        most_s: The longest pause between two calls; short if what is awaited does not last.
+    """
+    for pause_s in _pauses(what, most_s):
         if value := condition():
             return value
         time.sleep(pause_s)
@@ -124,7 +130,7 @@ async def until(condition: Callable[[], T | None], what: str) -> T:
     raise AssertionError("unreachable")
 
 
-def _pauses(what: str) -> Iterator[float]:
+def _pauses(what: str, most_s: float = 0.5) -> Iterator[float]:
     """Yield pauses between calls of a condition, which may cost 10 ms CPU here and elsewhere.
 
     Calls in twice as short pauses cost a tenth of the CPU time of all e2e tests ([m] 49, not 44 s
@@ -132,7 +138,7 @@ def _pauses(what: str) -> Iterator[float]:
     """
     stillness, began = Stillness(), time.monotonic()
     while True:
-        yield min(0.5, max(0.05, (time.monotonic() - began) / 8))
+        yield min(most_s, max(0.05, (time.monotonic() - began) / 8))
         stillness.check(what)
 
 

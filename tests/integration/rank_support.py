@@ -186,14 +186,14 @@ class Gang:
                 os.killpg(pid, signal.SIGKILL)
 
     def wait_until(self, condition: Callable[[], R], what: str) -> R:
-        """Return the first true value of `condition`."""
+        """Return the first true value of `condition`, which a gang may soon have passed."""
 
         def value() -> R:
             found = condition()
             assert found or not self.failures(), f"failed before {what}:\n{self.output()}"
             return found
 
-        return wait_until(value, what)
+        return wait_until(value, what, most_s=0.05)
 
     def steps_completed(self) -> int:
         """Return how far the chief has journaled."""

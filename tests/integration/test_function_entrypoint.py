@@ -157,7 +157,7 @@ def test_a_function_that_returns_has_reached_its_target_though_it_reported_no_me
 
 
 def test_a_function_that_leaves_when_it_is_asked_to_is_preempted_and_goes_on(lab: Lab) -> None:
-    gang = start(lab, "work", pause_s=0.01)
+    gang = start(lab, "work", pause_s=0.1)
     gang.wait_until(lambda: gang.of(Progress), "the first step")
     gang.page.raise_signal("preempt")
     ended = gang.ended()

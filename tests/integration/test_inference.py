@@ -27,7 +27,7 @@ def pause(gang: Gang) -> Gang:
 
 
 def start(
-    lab: Lab, *, ranks: int = 2, pause_s: float = 0.005, after: CheckpointRef | None = None
+    lab: Lab, *, ranks: int = 2, pause_s: float = 0.1, after: CheckpointRef | None = None
 ) -> Gang:
     return lab.start(INFERENCE, config(pause_s=pause_s), ranks=ranks, checkpoint=after)
 
@@ -54,7 +54,7 @@ def test_every_record_is_processed_once(lab: Lab, ranks: int) -> None:
 
 
 def test_the_run_tells_how_far_it_is(lab: Lab) -> None:
-    gang = start(lab)
+    gang = start(lab, pause_s=0.005)
     gang.ended()
     fractions = [record.fraction for record in gang.of(Progress)]
     assert fractions == sorted(fractions)
@@ -113,7 +113,7 @@ def test_a_paused_run_goes_on_and_ends_like_an_undisturbed_one(lab: Lab) -> None
     wait_for_batch(first, 6)
     second = start(lab, after=pause(first).last_checkpoint())
     wait_for_batch(second, first.last_checkpoint().steps_completed + 6)
-    third = start(lab, after=pause(second).last_checkpoint())
+    third = start(lab, pause_s=0.0, after=pause(second).last_checkpoint())
     assert third.ended().reason == "completed"
     assert records_in(outputs_of(third)) == list(range(100))
     assert third.validations()[-1].metrics == undisturbed.validations()[-1].metrics
@@ -123,7 +123,7 @@ def test_a_paused_run_goes_on_and_ends_like_an_undisturbed_one(lab: Lab) -> None
 def test_a_run_that_is_resumed_at_its_end_reports_again_and_processes_nothing(lab: Lab) -> None:
     gang = start(lab, pause_s=0.0)
     gang.ended()
-    again = start(lab, after=gang.last_checkpoint())
+    again = start(lab, pause_s=0.0, after=gang.last_checkpoint())
     assert again.ended().reason == "completed"
     assert again.of(CheckpointSaved) == []
     assert again.validations()[-1].metrics == gang.validations()[-1].metrics
@@ -136,7 +136,7 @@ def test_kills_at_any_moment_and_other_numbers_of_ranks_lose_and_repeat_nothing(
     chance = random.Random(seed)
     latest: CheckpointRef | None = None
     for _ in range(chance.randint(2, 4)):
-        gang = start(lab, ranks=chance.randint(1, 3), after=latest)
+        gang = start(lab, ranks=chance.randint(1, 3), pause_s=0.005, after=latest)
         begun = latest.steps_completed if latest else 0
         wait_for_batch(gang, min(34, begun + chance.randint(1, 6)))
         time.sleep(chance.uniform(0, 0.03))
@@ -178,7 +178,7 @@ def infer_or_die():
     latest = gang.last_checkpoint()
     assert latest.steps_completed == 12
     assert records_in(latest) == list(range(36))
-    last = start(lab, ranks=2, after=latest)
+    last = start(lab, pause_s=0.0, after=latest)
     last.ended()
     assert records_in(outputs_of(last)) == list(range(100))
     root = Path(latest.path).parent

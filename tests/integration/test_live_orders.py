@@ -105,7 +105,7 @@ def assert_equal(one: Gang, other: Gang) -> None:
 
 
 def test_a_change_is_made_at_one_batch_and_repeated_there_to_the_last_bit(lab: Lab) -> None:
-    live = lab.start(SOURCE, config(pause_s=0.01))
+    live = lab.start(SOURCE, config(pause_s=0.05))
     live.wait_until(lambda: live.steps_completed() >= 6, "it trains")
     change = Change(lr_factor=0.5, min_validation_period=Length("batches", 4))
     profile = Profile(steps=3, ranks=[0, 1])
@@ -164,7 +164,7 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
 
 
 def test_what_cannot_be_done_is_reported_and_training_goes_on(lab: Lab) -> None:
-    gang = lab.start(SOURCE, config(pause_s=0.01, own_profiler=True, batches=30))
+    gang = lab.start(SOURCE, config(pause_s=0.05, own_profiler=True, batches=30))
     gang.wait_until(lambda: gang.steps_completed() >= 2, "it trains")
     pass_orders(
         gang,
@@ -187,7 +187,7 @@ def test_what_cannot_be_done_is_reported_and_training_goes_on(lab: Lab) -> None:
 
 
 def test_a_trace_has_as_many_batches_as_fit_and_says_when_it_was_cut(lab: Lab) -> None:
-    gang = lab.start(SOURCE, config(pause_s=0.01, batches=60))
+    gang = lab.start(SOURCE, config(pause_s=0.05, batches=60))
     gang.wait_until(lambda: gang.steps_completed() >= 2, "it trains")
     tiny = ProfileOrder(id=1, profile=Profile(steps=5, max_bytes=1024))
     pass_orders(gang, tiny)

@@ -7,11 +7,13 @@
 The rate is the change of the free space in the last ten minutes, by any program. A disk is "low"
 if it will be full soon, or has less than four floors. It is "full" if writers wait, until they can
 continue. Soon is within 12 times as long as the disk was watched, thus within two hours at most:
-what a burst of one minute would fill in an hour is no forecast.
+what a burst of one minute would fill in an hour is no forecast. `DET_JUPYTER_DISK_FORECAST=off`
+turns the forecast off, for disks that other programs fill and empty all the time.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from det_jupyter.contract.host.disk_space import Room
 from det_jupyter.contract.messages import CheckpointView, DiskReading, DiskStatus
 from det_jupyter.contract.messages.disks import DiskState
 
+FORECAST_VARIABLE = "DET_JUPYTER_DISK_FORECAST"
 WINDOW_S = 600.0
 _LEAST_S = 60.0  # no rate is computed from a shorter time
 _AHEAD = 12
@@ -49,13 +52,13 @@ class _Disk:
         while self.free[0][0] < at - WINDOW_S:
             self.free.popleft()
 
-    def status(self, writes: Mapping[int, int]) -> DiskStatus:
+    def status(self, writes: Mapping[int, int], *, is_forecast: bool) -> DiskStatus:
         (began_at, before), (at, now) = self.free[0], self.free[-1]
         lost, over_s = max(0, before - now), at - began_at
         room = Room(total_bytes=self.reading.total_bytes, free_bytes=now)
         full_in_s = None
         left = max(0, now - room.floor_bytes)
-        if over_s >= _LEAST_S and lost and left <= _AHEAD * lost:
+        if is_forecast and over_s >= _LEAST_S and lost and left <= _AHEAD * lost:
             full_in_s = left * over_s / lost
         state: DiskState = "ok"
         files = self.reading.free_files
@@ -81,6 +84,7 @@ class Disks:
     def __init__(self) -> None:
         self._disks: dict[tuple[str, str], _Disk] = {}  # by agent and folder
         self._writes: dict[tuple[str, str], dict[int, int]] = {}
+        self._is_forecast = os.environ.get(FORECAST_VARIABLE) != "off"
 
     def add_own(self, at: float, readings: Sequence[DiskReading]) -> None:
         """Set the readings of this computer's disks; its other disks are removed."""
@@ -112,7 +116,7 @@ class Disks:
     def statuses(self, now: float) -> list[DiskStatus]:
         """Return all disks, this computer's first."""
         return [
-            disk.status(self._writes.get(key, {}))
+            disk.status(self._writes.get(key, {}), is_forecast=self._is_forecast)
             for key, disk in sorted(self._disks.items())
             if not key[0] or now - disk.seen_at < _FORGET_S
         ]

@@ -13,9 +13,14 @@ from det_jupyter.contract.messages import CheckpointView, DiskReading, DiskStatu
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.master.service.committing import reserve as reserve_module
 from det_jupyter.master.service.committing.reserve import Reserve
-from det_jupyter.master.service.disks import Disks, disks_of, recent_writes
+from det_jupyter.master.service.disks import FORECAST_VARIABLE, Disks, disks_of, recent_writes
 
 MB, GB = 10**6, 10**9
+
+
+@pytest.fixture(autouse=True)
+def _forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FORECAST_VARIABLE, raising=False)
 
 
 def reading(free: int, *, files: int | None = None, folder: str = "/data") -> DiskReading:
@@ -55,6 +60,13 @@ def test_a_disk_is_low_when_it_is_full_soon(
     status = watched(*free)
     assert status.state == state
     assert status.full_in_s == (full_in_s and pytest.approx(full_in_s, rel=1e-3))
+
+
+def test_a_forecast_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORECAST_VARIABLE, "off")
+    status = watched((0.0, 2 * GB), (100.0, GB))
+    assert (status.state, status.full_in_s) == ("ok", None)
+    assert watched((0.0, 200 * MB)).state == "low"
 
 
 def test_disk_without_files_left_is_low_and_full() -> None:
