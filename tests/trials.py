@@ -127,4 +127,5 @@ def wait_for_steps(experiment: Experiment, steps: int) -> None:
         assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
         return False
 
-    wait_until(has_trained, f"experiment {experiment.id} has trained batch {steps}")
+    what = f"experiment {experiment.id} has trained batch {steps}"
+    wait_until(has_trained, what, most_s=0.1)  # what follows has to find it training

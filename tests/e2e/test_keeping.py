@@ -105,7 +105,7 @@ def test_a_training_that_is_continued_with_another_rate_trains_at_it(client: Cli
 
 
 def test_a_canceled_experiment_goes_on_under_its_number(client: Client) -> None:
-    experiment = submit(client, slow(0.02))
+    experiment = submit(client, slow(0.05))
     wait_for_steps(experiment, 10)
     experiment.cancel()
     assert experiment.wait() == "CANCELED"

@@ -161,8 +161,8 @@ def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experime
 def test_two_notebooks_submitting_at_once_share_the_slots(
     home: DetHome, client: Client, tmp_path: Path
 ) -> None:
-    first = submit(client, slow(0.02))
-    second = submit(client, slow(0.02))
+    first = submit(client, slow(0.05))
+    second = submit(client, slow(0.05))
     third = submit(client, small_config())
     assert third.view.trials[0].waiting_for is not None
     sentence = third.view.trials[0].waiting_for or ""

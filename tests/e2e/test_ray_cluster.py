@@ -103,7 +103,7 @@ def test_an_address_without_a_cluster_is_refused_at_once(client: Client) -> None
 def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
     (status,) = client.clusters()
     assert (status.state, status.num_nodes, status.num_slots) == ("connected", 2, 4)
-    experiment = submit(client, slow(0.02))
+    experiment = submit(client, slow(0.05))
     wait_for_steps(experiment, 5)
     assert agent_of(experiment) in agents_on_nodes(client)
     experiment.wait()

@@ -127,7 +127,7 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
 def test_ranks_end_while_their_agent_is_stopped(
     client: Client, home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
 ) -> None:
-    experiment = submit(client, slow(0.02), HOLDING_SOURCE)
+    experiment = submit(client, slow(0.05), HOLDING_SOURCE)
     wait_until((home.path / "notebook" / "held").exists, "a rank holds the GIL")
     (first,) = agents_of(experiment)
     agent = nodes[first].processes[-1].pid

@@ -102,7 +102,7 @@ def test_a_folder_that_was_moved_is_named_before_ranks_start_in_it(
 ) -> None:
     folder, elsewhere = tmp_path / "book", tmp_path / "moved"
     folder.mkdir()
-    experiment = submit(client, slow(0.02), cwd=folder)
+    experiment = submit(client, slow(0.05), cwd=folder)
     wait_for_steps(experiment, 3)
     assert experiment.pause(timeout=None) == "PAUSED"
     folder.rename(elsewhere)
@@ -127,7 +127,7 @@ def test_master_killed_while_training(
     held = f"while batch_idx == 30 and not Path({str(go_on)!r}).exists(): time.sleep(0.02)"
     pause = "        time.sleep(self.pause_s)\n"
     source = TRIAL_SOURCE.replace(pause, f"{pause}        {held}\n")
-    experiment = submit(client, slow(0.02), f"from pathlib import Path\n{source}")
+    experiment = submit(client, slow(0.05), f"from pathlib import Path\n{source}")
     wait_for_steps(experiment, 10)
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     home.master().send_signal(signal.SIGKILL)
@@ -147,7 +147,7 @@ def pids_of(experiment: Experiment) -> list[int | None]:
 def test_agent_killed_while_training(
     home: DetHome, client: Client, undisturbed: dict[str, Any]
 ) -> None:
-    experiment = submit(client, slow(0.02))
+    experiment = submit(client, slow(0.05))
     wait_for_steps(experiment, 25)  # there is a checkpoint of batch 20 by now
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     home.agent().send_signal(signal.SIGKILL)
@@ -194,7 +194,7 @@ def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -
 
 
 def test_a_canceled_experiment_saves_its_state_first(client: Client) -> None:
-    experiment = submit(client, slow(0.02))
+    experiment = submit(client, slow(0.05))
     wait_for_steps(experiment, 5)
     experiment.cancel()
     assert experiment.wait() == "CANCELED"
@@ -223,7 +223,7 @@ def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
     home: DetHome, client: Client
 ) -> None:
     wait_until(lambda: any(agent.connected for agent in client.agents()), "the agent is there")
-    experiment, killed = submit(client, slow(0.05)), submit(client, slow(0.2))
+    experiment, killed = submit(client, slow(0.1)), submit(client, slow(0.2))
     wait_for_steps(experiment, 5)
     wait_for_steps(killed, 5)
     agent = home.agent()

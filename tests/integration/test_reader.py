@@ -293,7 +293,7 @@ def test_what_is_over_and_goes_on_is_followed_again(client: Client, page: Page) 
 def test_a_reader_that_was_killed_is_started_again_and_costs_no_trial_anything(
     client: Client, reader: ReaderOfMaster
 ) -> None:
-    trial = submit(client, slow(0.02))
+    trial = submit(client, slow(0.05))
     wait_for_steps(trial, 2)
     with reader.page() as page:
         page.follow(1, "experiment", experiment_id=trial.id)
