@@ -136,12 +136,13 @@ def _sendable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int) -> None:
     """Print the number of journeys through JupyterLab, and the skipped tests."""
     reports = {
         outcome: [each for each in terminalreporter.getreports(outcome) if is_last(each)]
         for outcome in ("passed", "failed", "skipped")
     }
+    failed = {each.nodeid for each in reports["failed"] + terminalreporter.getreports("error")}
     journeys = {
         outcome: sum(each.nodeid.startswith(JOURNEYS) for each in found)
         for outcome, found in reports.items()
@@ -152,7 +153,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = {each.nodeid: skips.reason_of(each) for each in reports["skipped"]}
     if skipped:
         terminalreporter.write_line(skips.left_out(skipped.values()))
-    skips.note(skipped, (each.nodeid for each in reports["passed"] + reports["failed"]))
+    ran = sorted({each.nodeid for each in reports["passed"]} | failed)
+    skips.write(skips.Note(skipped, ran, sorted(failed), int(exitstatus)))
 
 
 def is_last(report: pytest.TestReport | pytest.CollectReport) -> bool:

@@ -1,7 +1,7 @@
 """The only list of skipped tests: what is skipped, why, and how to run it.
 
 At the end of each run, one line names what was skipped. If `DET_TESTS_SKIPPED` names a folder, the
-run records there what it skipped and what it ran:
+run records there what it skipped, what it ran, and what failed:
 
     python -m tests.skips FOLDER               what none of the recorded runs has run, and why
     python -m tests.skips FOLDER again STEP    the tests of these that a later step of CI runs
@@ -19,8 +19,8 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -114,20 +114,41 @@ def left_out(reasons: Iterable[str]) -> str:
     return f"left out: {'; '.join(parts)}; what takes longer (make test-long)"
 
 
-def note(skipped: Mapping[str, str], ran: Iterable[str]) -> None:
-    """Record what was skipped and what was run, if `DET_TESTS_SKIPPED` is set."""
+@dataclass(frozen=True)
+class Note:
+    """What a run has recorded.
+
+    Args:
+        skipped: The reasons of skips, by test or module.
+        ran: The tests that were run.
+        failed: Those of them that failed.
+        status: The exit status of pytest.
+    """
+
+    skipped: Mapping[str, str]
+    ran: Collection[str]
+    failed: Collection[str] = ()
+    status: int = 0
+
+
+def write(note: Note) -> None:
+    """Record a run, if `DET_TESTS_SKIPPED` is set."""
     if folder := os.environ.get(FOLDER_VARIABLE):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"skipped": dict(skipped), "ran": sorted(ran)})
-        Path(folder, f"{time.time_ns()}.json").write_text(text)
+        Path(folder, f"{time.time_ns()}.json").write_text(json.dumps(asdict(note)))
+
+
+def notes(folder: Path) -> list[Note]:
+    """Return what runs have recorded, in their order."""
+    return [Note(**json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
 
 
 def never_run(folder: Path) -> dict[str, str]:
     """Return what was skipped in a recorded run, and run in no other, with the reasons."""
-    notes = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    ran = {name for each in notes for name in each["ran"]}
+    found = notes(folder)
+    ran = {name for each in found for name in each.ran}
     ran |= {name.partition("::")[0] for name in ran}
-    skipped = {name: reason for each in notes for name, reason in each["skipped"].items()}
+    skipped = {name: reason for each in found for name, reason in each.skipped.items()}
     return {name: reason for name, reason in skipped.items() if name not in ran}
 
 
@@ -143,10 +164,13 @@ def again(folder: str, step: str) -> int:
 
 
 def main(folder: str) -> int:
-    """Print what no run has run, and why; return 1 if a reason is not on the list."""
-    if not list(Path(folder).glob("*.json")):
+    """Print what has failed once, and what no run has run; return 1 for an unknown reason."""
+    found = notes(Path(folder))
+    if not found:
         print(f"{folder} has no note of a run", file=sys.stderr)
         return 1
+    for name in sorted({name for each in found for name in each.failed}):
+        print(f"unsteady: {name} failed among others, and passed when it was run once more")
     skipped = never_run(Path(folder))
     unknown = 0
     for reason, count in Counter(skipped.values()).most_common():

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import skips
+from tests import skips, unsteady
 from tests.rooms import ROOT
+from tests.skips import Note
 
 NO_GPU = "there is no CUDA device"
 
@@ -38,8 +39,8 @@ def test_a_skip_that_is_not_meant_fails(
     reason: str, is_meant: bool,
 ) -> None:  # fmt: skip
     monkeypatch.setenv(skips.FOLDER_VARIABLE, str(tmp_path))
-    skips.note({"tests/a.py::test_a": reason, "tests/b.py::test_b": "no wandb"}, [])
-    skips.note({}, ["tests/b.py::test_b"])  # the next run has what the first had not
+    skips.write(Note({"tests/a.py::test_a": reason, "tests/b.py::test_b": "no wandb"}, []))
+    skips.write(Note({}, ["tests/b.py::test_b"]))  # the next run has what the first had not
     assert skips.main(str(tmp_path)) == (0 if is_meant else 1)
     said = capsys.readouterr().out
     assert f"skipped: 1: {reason}" in said
@@ -52,8 +53,9 @@ def test_what_ci_installs_later_is_run_again(
 ) -> None:
     monkeypatch.setenv(skips.FOLDER_VARIABLE, str(tmp_path))
     lacking = {"tests/b.py": "could not import 'keras.src'", "tests/a.py::test_a": "no wandb"}
-    skips.note(lacking | {"tests/c.py::test_c": NO_GPU, "tests/d.py::test_d": "no mlflow"}, [])
-    skips.note({}, ["tests/d.py::test_d"])
+    others = {"tests/c.py::test_c": NO_GPU, "tests/d.py::test_d": "no mlflow"}
+    skips.write(Note(lacking | others, []))
+    skips.write(Note({}, ["tests/d.py::test_d"]))
     assert skips.again(str(tmp_path), "integrations") == 0
     assert capsys.readouterr().out == "tests/b.py\ntests/a.py::test_a\n", "in their order"
     assert skips.main(str(tmp_path)) == 1
@@ -76,9 +78,9 @@ MODULE = 'import pytest\npytest.importorskip("no_such_module")\ndef test_a(): pa
 
 # Only the process that prints the summary imports ours.
 CONFTEST = """
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, exitstatus):
     from tests import conftest
-    conftest.pytest_terminal_summary(terminalreporter)
+    conftest.pytest_terminal_summary(terminalreporter, exitstatus)
 """
 
 
@@ -110,3 +112,72 @@ def test_a_run_notes_the_tests_and_modules_that_it_skips(
         "tests/test_some.py::test_that_is_skipped": "something new",
     }
     assert skips.main(str(notes)) == 1
+
+
+FAILING = """
+import pytest
+from pathlib import Path
+
+def is_first(name):
+    marker = Path(__file__).with_name(name)
+    was_there = marker.exists()
+    marker.touch()
+    return not was_there
+
+@pytest.fixture
+def late():
+    assert not is_first("late")
+
+def test_once(): assert not is_first("once")
+def test_set_up(late): pass
+def test_fine(): pass
+"""
+
+
+def run_failing(folder: Path, notes: Path, source: str) -> int:
+    """Run tests, then what has failed once more, as CI does; return the status of the latter."""
+    (folder / "test_failing.py").write_text(source)
+    (folder / "conftest.py").write_text(CONFTEST)
+    env = os.environ | {
+        "PYTHONPATH": str(ROOT), skips.FOLDER_VARIABLE: str(notes),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }  # fmt: skip
+    first = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(folder), "."]
+    subprocess.run(first, cwd=folder, env=env, capture_output=True, check=False)
+    again = [sys.executable, "-m", "tests.unsteady", str(notes)]
+    return subprocess.run(again, cwd=folder, env=env, capture_output=True, check=False).returncode
+
+
+def test_what_fails_once_is_run_again_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = tmp_path / "notes"
+    assert run_failing(tmp_path, notes, FAILING) == 0
+    assert skips.main(str(notes)) == 0
+    said = capsys.readouterr().out
+    assert said.count("unsteady: ") == 2
+    assert "unsteady: test_failing.py::test_once failed among others" in said
+    first, second = skips.notes(notes)
+    assert (first.status, second.status, second.failed) == (1, 0, [])
+    assert set(second.ran) == {
+        f"test_failing.py::test_{name}" for name in ("once", "set_up", "fine")
+    }
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def test_always(): assert False",
+        "this is no Python",
+        "import pytest\n@pytest.mark.parametrize('n', range(4))\ndef test_one(n): assert False",
+    ],
+    ids=["fails again", "no test was run", "many"],
+)
+def test_what_fails_for_good_fails_ci(tmp_path: Path, source: str) -> None:
+    assert run_failing(tmp_path, tmp_path / "notes", source) == 1
+
+
+def test_a_run_that_was_broken_off_is_no_unsteady_test(tmp_path: Path) -> None:
+    assert unsteady.main(str(tmp_path)) == 1, "there is no note of a run"
+    with pytest.raises(ValueError, match="status 2, before all were run"):
+        unsteady.files_of(Note({}, [], ["tests/a.py::test_a"], 2))
