@@ -315,7 +315,9 @@ def test_a_checkpoint_whose_version_was_deleted_is_garbage_by_its_policy(
     det("m", "delete", "digits", "--yes")
     (row,) = json.loads(det("c", "gc", "--dry-run", "--json"))
     assert (row["Why"], Path(row["Path"]).name, row["Experiment ID"]) == ("policy", "bad", 1)
-    det("c", "gc", "--yes")
+    said = det("c", "gc", "--yes").splitlines()
+    assert said[0].startswith("Deleted 1 item (")
+    assert said[1].endswith("are removed in the background.")
     carry_out(routes)
     assert det("c", "list", "*", "--csv").count("DELETED") == 1
 

@@ -110,7 +110,10 @@ def collect(call: Call) -> str:
     done = call.client.collect_garbage([each.path for each in dry.found])
     problems = [f"Not cleared: {problem}" for problem in done.problems]
     what = count(len(done.found), "item")
-    return "\n".join([f"Deleted {what} ({_size_of(done.found)}).", *problems])
+    lines = [f"Deleted {what} ({_size_of(done.found)})."]
+    if any(each.kind == "policy" for each in done.found):
+        lines.append("The files of those that policies do not keep are removed in the background.")
+    return "\n".join([*lines, *problems])
 
 
 def _size_of(found: list[Garbage]) -> str:
