@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from det_jupyter._version import __version__
+from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError, UsageError
 
 REFUSED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -42,12 +43,10 @@ def run(argv: Sequence[str]) -> int:
         return _run_verb(_without_global_options(argv))
     except HelpShown:
         return 0
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return WRONG_USAGE
     except DetError as error:
-        print(error, file=sys.stderr)
-        return REFUSED
+        # It may quote what others have written, as names in a bucket.
+        print(printable(str(error)), file=sys.stderr)
+        return WRONG_USAGE if isinstance(error, UsageError) else REFUSED
 
 
 def _without_global_options(argv: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter._version import __version__
-from det_jupyter.errors import MasterUnreachable
+from det_jupyter.errors import BucketProblem, MasterUnreachable
 from det_jupyter.front.cli import __main__ as program
 from det_jupyter.front.cli import connecting, shell_completion
 from det_jupyter.front.cli.__main__ import main
@@ -146,3 +146,12 @@ def test_without_a_master_tab_offers_what_needs_none(
     monkeypatch.setattr(shell_completion, "connect_to_running", refuse)
     assert det("completion", "words", "--", "e", "kill", "").out == ""
     assert "describe" in det("completion", "words", "--", "e", "d").out
+
+
+def test_an_error_cannot_steer_the_terminal(det: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise BucketProblem("x/\x1b]0;title\x07name is damaged:\n a\x08", "damaged")
+
+    monkeypatch.setattr(connecting, "carry_out", refuse)
+    typed = det("e", "list")
+    assert (typed.status, typed.err) == (1, "x/name is damaged:\n a\N{REPLACEMENT CHARACTER}\n")
