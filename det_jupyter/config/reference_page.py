@@ -24,19 +24,14 @@ entrypoint: DigitsTrial
 searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
 ```
 
-All problems of a configuration, its text and its template are reported at once, each with its
-line, its path, what was given and what is needed. A null counts as not given, but for a
-hyperparameter. Names are those of Determined AI, and defaults but for [a few](#other-defaults);
-files written for it are read, and what has no effect here is named in a notice.
-
     python -m det_jupyter.config check FILE.yaml [--template FILE.yaml]
 
-prints `ok` and the effective configuration, with who gave each value, or the problems (exit
-status 1). A file may name its template: `template: team` is `team.yaml` beside it.
+prints the effective configuration, with who gave each value, or all problems with their lines
+(exit status 1). `template: team` in a file is `team.yaml` beside it.
 
-[configuration.schema.json](configuration.schema.json) is the same for editors. This page and the
-schema are made from the classes that check configurations: `python -m det_jupyter.config
-reference` and `... schema` print them.
+A null counts as not given, but for a hyperparameter. Names are those of Determined AI, and
+defaults but for [a few](#other-defaults). [configuration.schema.json](configuration.schema.json)
+is for editors; `python -m det_jupyter.config reference` and `... schema` print this page and it.
 """
 _ENTRYPOINTS = """\
 ## entrypoint
@@ -93,13 +88,14 @@ constant null. The same seed draws the same samples on every computer.
 _YAML = """\
 ## YAML
 
-Where versions of YAML differ, the field decides: `smaller_is_better: no` is false,
-`description: no` is text. Where nothing decides, as in `hyperparameters`, `yes`, `no`, `on`,
-`off` and `010` are refused with the line and with what to write. `None` is text in every version
-of YAML, as it was in Determined; a notice says so, and `null` is no value. `1e-3` is a number,
-`1:30` and `2024-01-31` are text, keys are always text. A key that is given twice, a tab as
-indentation and an anchor inside its own value are refused. What is not YAML hides nothing else:
-the smallest entry with a mistake is left out, and the rest is looked at.
+| written | read as |
+|---|---|
+| `smaller_is_better: no`, `description: no` | false, text: the field decides |
+| `yes`, `no`, `on`, `off`, `010` in `hyperparameters`, where no field decides | refused |
+| `None` | text, with a notice; `null` is no value |
+| `1e-3` | a number |
+| `1:30`, `2024-01-31`, any key | text |
+| a key given twice, a tab as indentation, an anchor inside its own value | refused |
 
 A key with too little or too much indent is named with the section that it belongs to. Below
 `hyperparameters` any name is allowed: those of other keys that are not given get a notice. Keys of
@@ -144,8 +140,8 @@ OTHER_DEFAULTS = {
         "the end of a failed trial's log is shown anyway",
     ),
 }
-_TOO_EARLY = "In this version the following is accepted and has no effect yet; a notice says so."
-_MEANINGLESS = "These keys of Determined are accepted as they are and ignored; a notice says so."
+_TOO_EARLY = "Accepted, without an effect in this version; a notice says so."
+_MEANINGLESS = "Keys of Determined that are accepted and ignored; a notice says so."
 _WRITTEN = {"entrypoint": _ENTRYPOINTS, "hyperparameters": _HYPERPARAMETERS}
 _NONE = FieldHelp("", "", None, "")
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
@@ -226,7 +222,12 @@ def _as_yaml(value: Any) -> str:
 
 
 def _notes(notes: dict[str, str]) -> str:
-    rows = [f"| `{path}` | {note[0].upper()}{note[1:]}. |" for path, note in notes.items()]
+    paths: dict[str, list[str]] = {}
+    for path, note in notes.items():
+        paths.setdefault(note, []).append(f"`{path}`")
+    rows = [
+        f"| {', '.join(each)} | {note[0].upper()}{note[1:]}. |" for note, each in paths.items()
+    ]
     return "\n".join(["| key | |", "|---|---|", *rows]) + "\n"
 
 
