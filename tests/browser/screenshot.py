@@ -53,7 +53,11 @@ def main(example: str, target: Path) -> None:
         elif example == "sidebar":
             write_sidebar(folder / "sidebar.ipynb")
         elif example == "quickstart":
-            write_quickstart(folder / "quickstart.ipynb")
+            write_part(
+                folder / "quickstart.ipynb", "%%det_experiment", {"epochs: 6": "epochs: 30"}
+            )
+        elif example == "search":
+            write_part(folder / "search.ipynb", "--var asha", {"max_trials: 9": "max_trials: 24"})
         else:
             shutil.copy(ROOT / "examples" / f"{example}.ipynb", folder)
         with jupyter_lab(folder) as address, chromium_page(1280, HEIGHTS[example]) as page:
@@ -97,14 +101,14 @@ def write_comparison(target: Path) -> None:
     target.write_text(json.dumps(notebook), "utf-8")
 
 
-def write_quickstart(target: Path) -> None:
-    """Write the quickstart with a longer training, which ends with its submission."""
-    text = (ROOT / "examples/quickstart.ipynb").read_text("utf-8")
-    notebook = json.loads(text.replace("max_length: {epochs: 6}", "max_length: {epochs: 30}"))
-    last = next(
-        i for i, cell in enumerate(notebook["cells"]) if "%%det_experiment" in cell["source"][0]
-    )
-    notebook["cells"] = notebook["cells"][: last + 1]
+def write_part(target: Path, last: str, changes: dict[str, str]) -> None:
+    """Write an example up to the first cell that has the text `last`, with these changes in it."""
+    notebook = json.loads((ROOT / "examples" / target.name).read_text("utf-8"))
+    cells = notebook["cells"]
+    end = next(i for i, cell in enumerate(cells) if last in cell["source"][0])
+    for old, new in changes.items():
+        cells[end]["source"] = [line.replace(old, new) for line in cells[end]["source"]]
+    notebook["cells"] = cells[: end + 1]
     target.write_text(json.dumps(notebook), "utf-8")
 
 
@@ -286,25 +290,30 @@ def keep_last_waiting(page: Page, name: str, target: Path) -> None:
     raise SystemExit("the view never showed an experiment that waits")
 
 
+SHOW_VIEW = """() => {
+  const end = document.querySelector('.jp-WindowedPanel-outer');
+  const view = document.querySelector('.det-view');
+  if (view) view.scrollIntoView(); else end.scrollTop = end.scrollHeight;
+}"""
+
+
 def keep_last_running(page: Page, target: Path) -> None:
-    """Save a picture repeatedly while the view shows a training that has begun."""
-    deadline = time.monotonic() + 60
-    seen = ""  # the first lines: state and name, without numbers
+    """Save a picture repeatedly, until the training of the last cell has ended."""
+    deadline = time.monotonic() + 120
+    was_seen = False
     while time.monotonic() < deadline:
+        page.evaluate(SHOW_VIEW)  # a view outside of the window is not there, or draws nothing
         view = page.query_selector(".det-view")
         try:
-            if view is not None:
-                view.scroll_into_view_if_needed()  # a view outside of the window draws nothing
             text = view.inner_text() if view else ""
         except Error:  # the view was replaced at this moment
             text = ""
-        title = text.split("\n")[1] if "\n" in text else ""
-        if seen and text and (title != seen or "Running" not in text):
-            return
         if "Running" in text and "accuracy" in text:
             page.screenshot(path=target)
-            seen = title
-        time.sleep(0.05)
+            was_seen = True
+        elif was_seen and text:
+            return
+        time.sleep(0.5)
     raise SystemExit("the view never showed a running experiment")
 
 
