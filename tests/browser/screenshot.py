@@ -299,8 +299,9 @@ SHOW_VIEW = """() => {
 
 def keep_last_running(page: Page, target: Path) -> None:
     """Save a picture repeatedly, until the training of the last cell has ended."""
+    page.evaluate("() => window.jupyterapp.commands.execute('application:toggle-left-area')")
+    page.add_style_tag(content=".Toastify { display: none; }")
     deadline = time.monotonic() + 120
-    was_seen = False
     while time.monotonic() < deadline:
         page.evaluate(SHOW_VIEW)  # a view outside of the window is not there, or draws nothing
         view = page.query_selector(".det-view")
@@ -308,13 +309,12 @@ def keep_last_running(page: Page, target: Path) -> None:
             text = view.inner_text() if view else ""
         except Error:  # the view was replaced at this moment
             text = ""
-        if "Running" in text and "accuracy" in text:
-            page.screenshot(path=target)
-            was_seen = True
-        elif was_seen and text:
+        if "Completed" in text[:40]:
             return
+        if "Running" in text[:40] and "accuracy" in text:
+            page.screenshot(path=target)
         time.sleep(0.5)
-    raise SystemExit("the view never showed a running experiment")
+    raise SystemExit("the view never showed an experiment that has ended")
 
 
 if __name__ == "__main__":
