@@ -1,0 +1,66 @@
+/**
+ * An extension of JupyterLite that stands in for the server: recorded.mjs bundles it as a script,
+ * which is loaded before JupyterLab's own code, and takes over `fetch`, `WebSocket` and the clock.
+ */
+import type { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+
+import type { IRecording } from './recording.js';
+import { Player, RecordedSocket, respond } from './server.js';
+
+/** A container of module federation, as JupyterLab's loader uses it. */
+interface IContainer {
+  init(): Promise<void>;
+  get(): Promise<() => { default: unknown }>;
+}
+
+const NAME = 'det-recorded';
+const HERE = (document.currentScript as HTMLScriptElement).src; // extensions/NAME/static/…
+const ROOT = new URL('../../../det-jupyter/', HERE).pathname;
+
+async function fetchRecording(): Promise<IRecording> {
+  const response = await fetch(new URL('recording.json.gz', HERE));
+  const stream = response.body?.pipeThrough(new DecompressionStream('gzip')) ?? null;
+  return (await new Response(stream).json()) as IRecording;
+}
+
+/** The path of an address below `det-jupyter/`; null for other addresses. */
+function pathOf(address: string): string | null {
+  const { pathname } = new URL(address, location.href);
+  return pathname.startsWith(ROOT) ? pathname.slice(ROOT.length) : null;
+}
+
+function standIn(player: Player): void {
+  const { fetch } = window;
+  window.fetch = (input, init) => {
+    const { url, method } =
+      input instanceof Request ? input : { url: String(input), method: init?.method ?? 'GET' };
+    const path = pathOf(url);
+    return path === null ? fetch(input, init) : Promise.resolve(respond(method, path));
+  };
+  window.WebSocket = new Proxy(WebSocket, {
+    construct: (real, args: [string]) =>
+      pathOf(args[0]) === null ? new real(...args) : new RecordedSocket(player)
+  });
+  Date.now = () => player.now(); // durations are those of then
+}
+
+const opening: JupyterFrontEndPlugin<void> = {
+  id: 'det-jupyter:recorded',
+  description: 'Opens the sidebar and the first recorded experiment.',
+  autoStart: true,
+  activate: (app: JupyterFrontEnd) => {
+    void app.restored.then(async () => {
+      await app.commands.execute('det:show-sidebar');
+      await app.commands.execute('det:open-experiment', {
+        experiment_id: (await recording).opened
+      });
+    });
+  }
+};
+
+const recording = fetchRecording();
+const { _JUPYTERLAB } = window as unknown as { _JUPYTERLAB: Record<string, IContainer> };
+_JUPYTERLAB[NAME] = {
+  init: async () => standIn(new Player(await recording)),
+  get: () => Promise.resolve(() => ({ default: opening }))
+};
