@@ -2,10 +2,10 @@
 
     python -m tests.docs_recording [FILE]
 
-Four experiments on five computers with two CPU slots each: a search, a straggler, a hang that ends,
-and a trial over two computers. Their documents are followed as a tab follows them. It takes three
-minutes, and needs a computer that is idle otherwise. labextension/src/lab/recorded/recording.ts
-has the form of the file.
+Four experiments on five agents with two CPU slots each, which stand for computers: a search, a
+straggler, a hang that ends, and a trial over two agents. Their documents are followed as a tab
+follows them. It takes three minutes of a computer that is idle otherwise. The form of the file is
+IRecording of labextension/src/lab/recorded/recording.ts.
 """
 
 from __future__ import annotations
@@ -35,16 +35,20 @@ from tests.trials import TRIAL_SOURCE, small_config, submit, wait_for_steps
 ROOT = Path(__file__).parents[1]
 RECORDING = ROOT / "docs/site/try/recording.json.gz"
 NODES = ("node-b", "node-c", "node-d", "node-e")
-LENGTH_S, RELEASE_S = 120.0, 75.0
-BATCHES = {"hang": 620, "straggler": 1200, "computers": 900}
+LENGTH_S, RELEASE_S = 120.0, 70.0
+INTERVAL_S = 1.0  # between versions of a document that are kept
 SHARED = {"experiments": {}, "cluster": {}, "trials": {}, "models": {}, "usage": {"period_s": 2}}
 _DATA = re.compile(r'<script type="application/json" id="det-data">(.*?)</script>', re.DOTALL)
 
 PAUSE = "        time.sleep(self.pause_s)\n"
+COMPUTES = '        time.sleep(self.hparam("compute_s", 0))\n'
 SAYS = '        if batch_idx % 20 == 0: print(f"batch {batch_idx}")\n'
-SEARCHED = TRIAL_SOURCE.replace("lr=0.01", 'lr=context.get_hparam("lr")').replace(
-    "16)", 'context.get_hparam("width"))'
-).replace("nn.Linear(16,", 'nn.Linear(context.get_hparam("width"),').replace(PAUSE, PAUSE + SAYS)
+SEARCHED = (
+    TRIAL_SOURCE.replace("lr=0.01", 'lr=context.get_hparam("lr")')
+    .replace("16)", 'context.get_hparam("width"))')
+    .replace("nn.Linear(16,", 'nn.Linear(context.get_hparam("width"),')
+    .replace(PAUSE, PAUSE + SAYS)
+)
 STALLS = """\
         if batch_idx == 120 and self.context.distributed.rank == 1:
             open({fifo!r})  # blocks until another process opens it
@@ -68,27 +72,27 @@ def submitted(client: Client, fifo: Path) -> dict[str, Experiment]:
         "several computers",
         "Four ranks on two computers. Logs can be filtered by agent; Timings has the network.",
         says,
-        hyperparameters={"global_batch_size": 32, "pause_s": 0.1},
-        searcher=single(BATCHES["computers"]),
+        hyperparameters={"global_batch_size": 32, "pause_s": 0.14},
+        searcher=single(900),
         resources={"slots_per_trial": 4},
     )
     add(
         "hang",
         "Rank 1 stands still in batch 120: who waits for whom is said after ten seconds.",
         says.replace(PAUSE, PAUSE + STALLS.format(fifo=str(fifo))),
-        hyperparameters={"global_batch_size": 16, "pause_s": 0.1},
-        searcher=single(BATCHES["hang"]),
+        hyperparameters={"global_batch_size": 16, "pause_s": 0.12},
+        searcher=single(400),
         hang={"after_s": 10},
     )
     add(
         "straggler",
         "Rank 1 is slower than rank 0: Timings says whose time it is, and what to do.",
-        bottlenecks.SOURCE,
+        bottlenecks.SOURCE.replace(COMPUTES, COMPUTES + SAYS),
         entrypoint="MadeTrial",
         hyperparameters={
-            "global_batch_size": 64, "compute_s": 0.02, "slow_rank": 1, "slow_sleep_s": 0.06,
+            "global_batch_size": 64, "compute_s": 0.03, "slow_rank": 1, "slow_sleep_s": 0.1,
         },
-        searcher=single(BATCHES["straggler"]),
+        searcher=single(800),
         min_validation_period={"batches": 100},
         checkpoint_policy="none",
     )  # fmt: skip
@@ -98,7 +102,7 @@ def submitted(client: Client, fifo: Path) -> dict[str, Experiment]:
         SEARCHED,
         hyperparameters={
             "global_batch_size": 16,
-            "pause_s": 0.08,
+            "pause_s": 0.2,
             "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1.3},
             "width": {"type": "int", "minval": 4, "maxval": 64},
         },
@@ -125,7 +129,8 @@ class Stream:
 
     def take(self, at: float, version: int, document: Document) -> None:
         """Keep what a version has changed."""
-        if version == self._taken:
+        is_soon = bool(self.versions) and at - self.versions[-1][0] < INTERVAL_S
+        if version == self._taken or is_soon:
             return
         self._taken = version
         if self.part is not None:
@@ -186,8 +191,16 @@ def answers(client: Client, experiment_id: int) -> dict[str, Any]:
 
 
 def lean(value: Any) -> Any:
-    """Return JSON with fewer digits: milliseconds of times, six digits of other numbers."""
+    """Return JSON with fewer digits: milliseconds of times, six digits of other numbers.
+
+    Agents stand for computers: each has its own name as that of its computer.
+    """
     match value:
+        case {"hostname": _, "id": name, "facts": facts}:
+            kept = [fact for fact in facts if not fact.startswith("computer ")]
+            note = re.sub(r"(, )?on \S+$", "", value["note"])
+            own = value | {"hostname": name, "facts": kept, "note": note}
+            return {name: lean(part) for name, part in own.items()}
         case dict():
             return {name: lean(part) for name, part in value.items()}
         case list() | tuple():

@@ -7,7 +7,6 @@ five times, and prints how long that takes.
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import subprocess
@@ -43,14 +42,14 @@ def build_try(folder: Path, out: Path) -> None:
     extensions = folder / "extensions"
     shutil.copytree(ROOT / "det_jupyter/labextension", extensions / "det-jupyter")
     recorded = extensions / "det-recorded"
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     command = ["node", "recorded.mjs", str(recorded)]
-    subprocess.run(command, cwd=ROOT / "labextension", env=os.environ | {"PATH": path}, check=True)
+    subprocess.run(command, cwd=ROOT / "labextension", check=True)
     shutil.copy(RECORDING, recorded / "static")
     command = [
         *(sys.executable, "-m", "jupyterlite_core", "build", "--apps", "lab"),
         *("--ignore-sys-prefix", "--no-sourcemaps", "--no-unused-shared-packages"),
         *("--lite-dir", str(folder), "--output-dir", str(out)),
+        f"--FederatedExtensionAddon.extra_labextensions_path={extensions}",
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -76,36 +75,38 @@ class QuietHandler(SimpleHTTPRequestHandler):
         pass
 
 
-def opened(page: Page, address: str) -> float:
-    """Open the page; return the seconds until the live view is drawn."""
-    start = time.monotonic()
-    page.goto(f"{address}{START}")
-    expect(page.locator(".jp-DetPage canvas").first).to_be_visible()
-    return time.monotonic() - start
-
-
-def check(page: Page) -> None:
-    """See the four recordings, and what each is there for."""
-    rows = page.locator(".jp-DetSidebar")
-    for name in EXPERIMENTS:
-        expect(rows).to_contain_text(name)
-
-
-def main(folder: Path) -> None:
-    """Open the page, see what it shows, and print how long it took to open."""
-    times = []
+def look_at(folder: Path, times: int = 1) -> None:
+    """Open the built page in Chromium, and see the recordings; say how long it takes to open."""
+    if not CHROMIUM:
+        print(f"{folder} was not opened: there is no Chromium")
+        return
+    seconds = []
     with served(folder) as address:
-        for _ in range(5):
+        for _ in range(times):
             with chromium_page() as page:
-                complaints: list[str] = []
-                page.on("pageerror", lambda error, into=complaints: into.append(str(error)))
-                times.append(opened(page, address))
-                check(page)
-                assert not complaints, complaints
-    median = statistics.median(times)
-    print(f"{folder}: opens in {median:.1f} s (median of 5)")
-    assert median < OPENS_S
+                seconds.append(_opened(page, f"{address}{START}"))
+    median = statistics.median(seconds)
+    print(f"{folder / START}: opens in {median:.1f} s, median of {times}")
+    if median > OPENS_S:
+        sys.exit(f"it is meant to open in {OPENS_S:.0f} s")
+
+
+def _opened(page: Page, url: str) -> float:
+    """Open the page, and see each recording; return the seconds until the first was drawn."""
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    start = time.monotonic()
+    page.goto(url)
+    drawn = page.locator(".jp-DetPage:visible")
+    expect(drawn).to_contain_text("best error")
+    seconds = time.monotonic() - start
+    for name in EXPERIMENTS:
+        page.locator(".jp-DetSidebar").get_by_text(name, exact=True).last.dblclick()
+        expect(drawn).to_contain_text(name)
+    expect(page.locator(".jp-DetSidebar")).to_contain_text("rank 0 waits for it in all_reduce")
+    assert not complaints, complaints
+    return seconds
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    look_at(Path(sys.argv[1]), times=5)

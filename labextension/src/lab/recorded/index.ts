@@ -10,10 +10,12 @@ import { Player, RecordedSocket, respond } from './server.js';
 /** A container of module federation, as JupyterLab's loader uses it. */
 interface IContainer {
   init(): Promise<void>;
-  get(): Promise<() => { default: unknown }>;
+  get(): Promise<() => object>;
 }
 
 const NAME = 'det-recorded';
+const WORDS =
+  'Recorded, and played twice as fast: nothing can be changed. Reload the page to play it again.';
 const HERE = (document.currentScript as HTMLScriptElement).src; // extensions/NAME/static/…
 const ROOT = new URL('../../../det-jupyter/', HERE).pathname;
 
@@ -46,14 +48,15 @@ function standIn(player: Player): void {
 
 const opening: JupyterFrontEndPlugin<void> = {
   id: 'det-jupyter:recorded',
-  description: 'Opens the sidebar and the first recorded experiment.',
+  description: 'Opens the sidebar and a recorded experiment, and says that it is recorded.',
   autoStart: true,
   activate: (app: JupyterFrontEnd) => {
     void app.restored.then(async () => {
       await app.commands.execute('det:show-sidebar');
-      await app.commands.execute('det:open-experiment', {
-        experiment_id: (await recording).opened
-      });
+      const { opened } = await recording;
+      await app.commands.execute('det:open-experiment', { experiment_id: opened });
+      const options = { autoClose: false };
+      await app.commands.execute('apputils:notify', { message: WORDS, type: 'info', options });
     });
   }
 };
@@ -62,5 +65,5 @@ const recording = fetchRecording();
 const { _JUPYTERLAB } = window as unknown as { _JUPYTERLAB: Record<string, IContainer> };
 _JUPYTERLAB[NAME] = {
   init: async () => standIn(new Player(await recording)),
-  get: () => Promise.resolve(() => ({ default: opening }))
+  get: () => Promise.resolve(() => ({ __esModule: true, default: opening }))
 };

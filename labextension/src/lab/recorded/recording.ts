@@ -3,6 +3,10 @@ import { type Patch, patched } from '../../model/documents.js';
 import type { IViewState } from '../../model/state.js';
 import { answerOf, type IPageData, type IQuestion } from '../../pageanswers.js';
 
+const ANSWERED = ['config', 'checkpoints', 'logs', 'series'];
+export const REFUSED =
+  'This is a recording: nothing can be changed, and nothing can be asked of a rank.';
+
 export interface IStream {
   document: string;
   args: object;
@@ -98,8 +102,8 @@ export function answerAt(
 ): object {
   const page = recording.pages[experimentId];
   const now = recording.began_at + time;
-  if (page === undefined) {
-    return { error: 'Nothing of this experiment was recorded.' };
+  if (page === undefined || !ANSWERED.includes(question.type)) {
+    return { error: REFUSED };
   }
   const checkpoints = page.checkpoints.checkpoints.filter(one => one.created_at <= now);
   return answerOf(

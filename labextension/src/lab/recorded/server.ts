@@ -3,11 +3,10 @@ import type { IHandshake, IHello } from '../../model/answers.js';
 import type { IQuestion } from '../../pageanswers.js';
 import type { Incoming, Outgoing } from '../connection/readerframes.js';
 import { PROTOCOL, VERSION } from '../connection/version.js';
-import { answerAt, type IRecording, type ITrack, trackOf } from './recording.js';
+import { answerAt, type IRecording, type ITrack, REFUSED, trackOf } from './recording.js';
 
 const SPEED = 2;
 const TICK_MS = 200;
-const REFUSED = 'This is a recording: nothing can be changed, and nothing can be asked of a rank.';
 
 /** The recorded session, played once from the first `at` on. */
 export class Player {
