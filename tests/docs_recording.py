@@ -30,7 +30,7 @@ from tests import bottlenecks
 from tests.nodes import Node, running_nodes
 from tests.processes import det_home, wait_until
 from tests.reader_pages import Page, ReaderOfMaster
-from tests.trials import TRIAL_SOURCE, small_config, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, capture_trial, create, small_config, wait_for_steps
 
 ROOT = Path(__file__).parents[1]
 RECORDING = ROOT / "docs/site/try/recording.json.gz"
@@ -55,13 +55,17 @@ STALLS = """\
 """
 
 
-def submitted(client: Client, fifo: Path) -> dict[str, Experiment]:
+def submitted(client: Client, scratch: Path, fifo: Path) -> dict[str, Experiment]:
     """Submit the experiments, each when the one before has its slots; return them by name."""
     made: dict[str, Experiment] = {}
 
     def add(name: str, about: str, source: str, **changes: Any) -> None:
         config = small_config(name=name, description=about, **changes)
-        made[name] = submit(client, config, source)
+        config.setdefault("checkpoint_storage", {"save_trial_latest": 100})
+        file = scratch / f"{name.partition(' ')[0]}.py"  # tracebacks have its lines
+        file.write_text(source)
+        capsule = capture_trial(client, config["entrypoint"], source, file=str(file))
+        made[name] = create(client, config, capsule)
         wait_for_steps(made[name], 1)
 
     def single(batches: int) -> dict[str, Any]:
@@ -73,7 +77,7 @@ def submitted(client: Client, fifo: Path) -> dict[str, Experiment]:
         "Four ranks on two computers. Logs can be filtered by agent; Timings has the network.",
         says,
         hyperparameters={"global_batch_size": 32, "pause_s": 0.14},
-        searcher=single(900),
+        searcher=single(600),
         resources={"slots_per_trial": 4},
     )
     add(
@@ -81,7 +85,7 @@ def submitted(client: Client, fifo: Path) -> dict[str, Experiment]:
         "Rank 1 stands still in batch 120: who waits for whom is said after ten seconds.",
         says.replace(PAUSE, PAUSE + STALLS.format(fifo=str(fifo))),
         hyperparameters={"global_batch_size": 16, "pause_s": 0.12},
-        searcher=single(400),
+        searcher=single(300),
         hang={"after_s": 10},
     )
     add(
@@ -92,7 +96,7 @@ def submitted(client: Client, fifo: Path) -> dict[str, Experiment]:
         hyperparameters={
             "global_batch_size": 64, "compute_s": 0.03, "slow_rank": 1, "slow_sleep_s": 0.1,
         },
-        searcher=single(800),
+        searcher=single(600),
         min_validation_period={"batches": 100},
         checkpoint_policy="none",
     )  # fmt: skip
@@ -236,7 +240,7 @@ def main(target: Path) -> None:
             client = home.client()
             nodes = [Node(client.add_agent(name, "127.0.0.1"), scratch / name) for name in NODES]
             with running_nodes(home.client(), nodes):
-                experiments = submitted(client, fifo)
+                experiments = submitted(client, scratch, fifo)
                 with ReaderOfMaster(home).page(may_write=False) as page:
                     recording = recorded(page, experiments, fifo)
                 for each in experiments.values():

@@ -7,6 +7,7 @@ five times, and prints how long that takes.
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import statistics
 import subprocess
@@ -24,6 +25,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.lab import CHROMIUM, chromium_page
 
 ROOT = Path(__file__).parents[1]
+EXTENSION = ROOT / "det_jupyter/labextension"
 SOURCES = ROOT / "docs/site/try"
 RECORDING = SOURCES / "recording.json.gz"
 START = "lab/index.html"
@@ -40,11 +42,14 @@ def build_try(folder: Path, out: Path) -> None:
     """
     shutil.copytree(SOURCES, folder, ignore=shutil.ignore_patterns(RECORDING.name))
     extensions = folder / "extensions"
-    shutil.copytree(ROOT / "det_jupyter/labextension", extensions / "det-jupyter")
+    if not EXTENSION.is_dir():
+        sys.exit(f"{EXTENSION} is missing: run `make frontend`, which needs Node")
+    shutil.copytree(EXTENSION, extensions / "det-jupyter")
     recorded = extensions / "det-recorded"
     command = ["node", "recorded.mjs", str(recorded)]
     subprocess.run(command, cwd=ROOT / "labextension", check=True)
-    shutil.copy(RECORDING, recorded / "static")
+    text = gzip.decompress(RECORDING.read_bytes())  # some servers would do so, others not
+    (recorded / "static/recording.json").write_bytes(text)
     command = [
         *(sys.executable, "-m", "jupyterlite_core", "build", "--apps", "lab"),
         *("--ignore-sys-prefix", "--no-sourcemaps", "--no-unused-shared-packages"),

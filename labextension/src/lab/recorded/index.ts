@@ -20,9 +20,8 @@ const HERE = (document.currentScript as HTMLScriptElement).src; // extensions/NA
 const ROOT = new URL('../../../det-jupyter/', HERE).pathname;
 
 async function fetchRecording(): Promise<IRecording> {
-  const response = await fetch(new URL('recording.json.gz', HERE));
-  const stream = response.body?.pipeThrough(new DecompressionStream('gzip')) ?? null;
-  return (await new Response(stream).json()) as IRecording;
+  const response = await fetch(new URL('recording.json', HERE));
+  return (await response.json()) as IRecording;
 }
 
 /** The path of an address below `det-jupyter/`; null for other addresses. */
