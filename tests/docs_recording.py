@@ -28,7 +28,7 @@ from det_jupyter.contract.documents.patches import Document, Operation, changes
 from det_jupyter.front.verbs.html_page import make_page
 from tests import bottlenecks
 from tests.nodes import Node, running_nodes
-from tests.processes import det_home, wait_until
+from tests.processes import det_home
 from tests.reader_pages import Page, ReaderOfMaster
 from tests.trials import TRIAL_SOURCE, capture_trial, create, small_config, wait_for_steps
 
@@ -59,8 +59,8 @@ def submitted(client: Client, scratch: Path, fifo: Path) -> dict[str, Experiment
     """Submit the experiments, each when the one before has its slots; return them by name."""
     made: dict[str, Experiment] = {}
 
-    def add(name: str, about: str, source: str, **changes: Any) -> None:
-        config = small_config(name=name, description=about, **changes)
+    def add(name: str, about: str, source: str, **keys: Any) -> None:
+        config = small_config(name=name, description=about, **keys)
         config.setdefault("checkpoint_storage", {"save_trial_latest": 100})
         file = scratch / f"{name.partition(' ')[0]}.py"  # tracebacks have its lines
         file.write_text(source)
@@ -245,7 +245,7 @@ def main(target: Path) -> None:
                     recording = recorded(page, experiments, fifo)
                 for each in experiments.values():
                     each.kill()
-                    wait_until(lambda each=each: each.view.state.is_terminal, "it has ended")
+                    each.wait()
                 ids = [each.id for each in experiments.values()]
                 recording["pages"] = {each: answers(client, each) for each in ids}
             client.session.close()
