@@ -24,6 +24,7 @@ from det_jupyter.contract.messages import (
     StoredModel,
     StoredTrial,
     StoredVersion,
+    WantSlots,
     Wire,
 )
 from det_jupyter.contract.values.alerts import AlertKind
@@ -205,6 +206,8 @@ class Agent(Wire):
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
     lost: dict[int, DeviceFault] = {}  # by slot: its device does not work
+    is_shared: bool = False  # other masters use its slots, too
+    wants: WantSlots = WantSlots(sizes=[], slot_ids=[])  # what it was sent last
     is_remote: bool = False  # on another computer; there it ends its gangs when the master is away
     is_removed: bool = False  # a user has removed it: it cannot connect any more
     versions: dict[str, str] = {}  # versions of Python and torch, if it is on another computer

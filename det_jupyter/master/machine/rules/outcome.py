@@ -61,7 +61,7 @@ _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 # Runs lost in a row after which a trial is not restarted: it may exhaust the memory.
 MAX_LOSSES = 5
 # Losses that a trial cannot cause, however much memory it uses.
-LOST_BY_OTHERS = (Loss.LEAVING, Loss.MASTER, Loss.CUT)
+LOST_BY_OTHERS = (Loss.LEAVING, Loss.MASTER, Loss.CUT, Loss.TAKEN)
 
 
 class GangOutcome(StrEnum):
@@ -287,6 +287,8 @@ def loss_text(exited: GangExited, agent: str) -> str:
             return f"agent {agent} was without the master for too long"
         case Loss.CUT:
             return exited.cut.sentence if exited.cut is not None else "computers were cut apart"
+        case Loss.TAKEN:
+            return f"another user's master was faster to take a slot of agent {agent}"
         case Loss.UNKNOWN:
             return f"agent {agent} or its fork server died"
         case _:

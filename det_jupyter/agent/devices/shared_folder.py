@@ -1,0 +1,284 @@
+"""The folder in which the agents of all users of this computer see each other's slots.
+
+    UID-RANDOM.json   written by one agent of this user, and replaced by renames
+    SLOT.lock         locked (flock) by the agent that holds the slot; never deleted
+
+    DET_JUPYTER_SHARED_FOLDER=FOLDER   this folder; CPU places are shared too
+                              none     nothing is shared
+                              unset    DEFAULT, and only GPUs are shared
+
+The folder has mode 1777 (or 3770 for a group), so that everybody can add files and nobody can
+replace those of others. All of its files are opened by its descriptor and through no link. Who has
+written a file is the file's owner, not what is in it, and at most 16 KiB of it are read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import pwd
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from det_jupyter.contract.host.processes import ProcessIdentity
+from det_jupyter.contract.values.bounds import PrintableText, ProcessId, Timestamp
+from det_jupyter.errors import DetError
+
+logger = logging.getLogger(__name__)
+
+SHARED_FOLDER_VARIABLE = "DET_JUPYTER_SHARED_FOLDER"
+DEFAULT = Path("/var/tmp/det_jupyter-shared")
+NONE = "none"
+_MODE = 0o1777
+_MOST_BYTES = 16 << 10
+_MOST_FILES = 256
+_MOST_SLOTS = 256
+_FILE = re.compile(r"(?P<uid>\d{1,10})-[0-9a-f]{16}\.json")
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+SlotKey = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
+
+
+class Published(BaseModel):
+    """What an agent writes for the others: sizes and times.
+
+    Args:
+        pid, birth: The agent's process.
+        used_s: Slot-seconds of this agent until `at`.
+        at: When it was written, UTC seconds.
+        held: Since when it has each of its slots.
+        slots: The slots that its waiting gangs may take.
+        wants: Number of slots of each waiting gang.
+        waits_since: Since when one waits.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    pid: ProcessId
+    birth: PrintableText
+    used_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    at: Timestamp
+    held: Annotated[dict[SlotKey, Timestamp], Field(max_length=_MOST_SLOTS)] = {}
+    slots: Annotated[tuple[SlotKey, ...], Field(max_length=_MOST_SLOTS)] = ()
+    wants: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=_MOST_SLOTS)], ...], Field(max_length=_MOST_SLOTS)
+    ] = ()
+    waits_since: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """An agent's file: its name, the user who owns it, and its content."""
+
+    name: str
+    uid: int
+    said: Published
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the agent runs. If /proc hides it, any process with its pid counts."""
+        if ProcessIdentity(self.said.pid, self.said.birth).is_alive:
+            return True
+        return _is_hidden(self.said.pid)
+
+
+class SharedFolder:
+    """The folder, opened.
+
+    Raises:
+        DetError: It cannot be used; the message says why, and what to do.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = _open_folder(path)
+        self._name = f"{os.geteuid()}-{secrets.token_hex(8)}.json"
+        self._read: dict[str, tuple[tuple[int, ...], Published | None]] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of this agent's file."""
+        return self._name
+
+    def renew(self) -> bool:
+        """Open the folder again if it was removed or replaced; return whether it was."""
+        try:
+            is_there = os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            is_there = False
+        if is_there:
+            return False
+        try:
+            descriptor = _open_folder(self._path)
+        except DetError as error:
+            logger.warning("%s", error)
+            return False
+        os.close(self._fd)
+        self._fd = descriptor
+        return True
+
+    def neighbours(self) -> list[Neighbour]:
+        """Return what the agents of all users have written, this one's left out; by name."""
+        names = [name for name in os.listdir(self._fd) if _FILE.fullmatch(name)]
+        found = [
+            self._neighbour(name) for name in sorted(names)[:_MOST_FILES] if name != self.name
+        ]
+        self._read = {name: self._read[name] for name in names if name in self._read}
+        return [each for each in found if each is not None]
+
+    def _neighbour(self, name: str) -> Neighbour | None:
+        try:
+            descriptor = os.open(name, _READ, dir_fd=self._fd)
+        except OSError:  # a link, removed meanwhile, or not readable
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode) or not name.startswith(f"{info.st_uid}-"):
+                return None
+            version = (info.st_ino, info.st_mtime_ns, info.st_size)
+            known = self._read.get(name)
+            if known is None or known[0] != version:
+                known = self._read[name] = version, _parse(name, file.read(_MOST_BYTES + 1))
+        return None if known[1] is None else Neighbour(name, info.st_uid, known[1])
+
+    def write(self, said: Published) -> None:
+        """Replace this agent's file.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        scratch = f".{self._name}"
+        with suppress(FileNotFoundError):
+            os.unlink(scratch, dir_fd=self._fd)
+        descriptor = os.open(scratch, os.O_WRONLY | _NEW, 0o600, dir_fd=self._fd)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(said.model_dump_json().encode())
+            os.fchmod(descriptor, 0o644)  # whatever the umask is
+        os.replace(scratch, self._name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def take_over(self) -> Iterator[Published]:
+        """Remove the files of this user's agents that have ended; yield what is in them."""
+        for each in self.neighbours():
+            if each.uid == os.geteuid() and not each.is_alive:
+                with suppress(OSError):  # another agent of this user has just done it
+                    os.unlink(each.name, dir_fd=self._fd)
+                    yield each.said
+
+    def lock(self, slots: Iterable[str]) -> dict[str, int] | None:
+        """Lock slots, all or none; return a descriptor for each, None if another agent has one.
+
+        A descriptor holds the lock until it is closed, also by the end of this process.
+        """
+        taken: dict[str, int] = {}
+        for slot in sorted(slots):
+            descriptor = self._lock(f"{slot}.lock")
+            if descriptor is None:
+                for each in taken.values():
+                    os.close(each)
+                return None
+            taken[slot] = descriptor
+        return taken
+
+    def is_locked(self, slot: str) -> bool:
+        """Return whether another agent has a slot; locks it for a moment to find out."""
+        descriptor = self._lock(f"{slot}.lock")
+        if descriptor is not None:
+            os.close(descriptor)
+        return descriptor is None
+
+    def _lock(self, name: str) -> int | None:
+        """Return a descriptor that holds the lock of a file; None if it cannot be locked now."""
+        while True:
+            try:
+                descriptor = self._open_lock(name)
+                info = os.fstat(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if not isinstance(error, BlockingIOError):
+                    logger.warning("%s: %s", self._path / name, error.strerror)
+                with suppress(UnboundLocalError, OSError):
+                    os.close(descriptor)
+                return None
+            with suppress(FileNotFoundError):
+                there = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+                if os.path.samestat(info, there):
+                    return descriptor
+            os.close(descriptor)  # deleted since it was opened
+
+    def _open_lock(self, name: str) -> int:
+        with suppress(FileNotFoundError):
+            return os.open(name, _READ, dir_fd=self._fd)
+        try:
+            descriptor = os.open(name, os.O_RDWR | _NEW, 0o644, dir_fd=self._fd)
+        except FileExistsError:
+            return os.open(name, _READ, dir_fd=self._fd)
+        os.fchmod(descriptor, 0o644)
+        return descriptor
+
+
+def _open_folder(path: Path) -> int:
+    remedy = (
+        f"name another one in {SHARED_FOLDER_VARIABLE}, or none; an administrator makes it by: "
+        f"install -d -m {_MODE:o} {path}"
+    )
+    try:
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+            os.chmod(path, _MODE)  # whatever the umask is
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise DetError(
+            f"{path}, the folder of the slots that users share: {error.strerror}; {remedy}"
+        ) from None
+    mode = os.fstat(descriptor).st_mode
+    problem = ""
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        problem = "users could replace files of others in it (it has no sticky bit)"
+    elif not os.access(descriptor, os.W_OK | os.X_OK):
+        problem = "it cannot be written"
+    if problem:
+        os.close(descriptor)
+        raise DetError(f"{path}, the folder of the slots that users share: {problem}; {remedy}")
+    return descriptor
+
+
+def _parse(name: str, text: bytes) -> Published | None:
+    try:
+        if len(text) <= _MOST_BYTES:
+            return Published.model_validate_json(text)
+        problem = f"more than {_MOST_BYTES} bytes"
+    except ValidationError as error:
+        problem = f"{error.error_count()} mistakes"
+    logger.warning("the neighbour's file %s is ignored: %s", name, problem)
+    return None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Return whether a process of another user exists, but is not shown (hidepid)."""
+    if pid < 1 or os.path.exists(f"/proc/{pid}") or not os.path.exists("/proc/self"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user of this computer."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
