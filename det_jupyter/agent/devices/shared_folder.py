@@ -244,7 +244,7 @@ def _open_folder(path: Path) -> int:
     problem = ""
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
         problem = "users could replace files of others in it (it has no sticky bit)"
-    elif not os.access(descriptor, os.W_OK | os.X_OK):
+    elif not os.access(".", os.W_OK | os.X_OK, dir_fd=descriptor):
         problem = "it cannot be written"
     if problem:
         os.close(descriptor)
