@@ -168,7 +168,12 @@ def _occupant(slot: SlotStatus, *, is_own: bool) -> str:
 
 
 def _program(process: DeviceProcess) -> str:
-    """Return a name for a process: its notebook, or its program without the folder."""
+    """Return a name for a process: its notebook, or its program without the folder.
+
+    For a claim of another master, the user.
+    """
+    if process.claim:
+        return shortened(process.user) or "another user"
     if process.notebook:
         return shortened(process.notebook)
     program, _, rest = process.command.partition(" ")
@@ -206,6 +211,9 @@ def facts_of(
 def _state(slot: SlotStatus) -> str:
     words = {"used": "in use", "leaving": "asked to leave", "occupied": "used by another process"}
     word = words.get(slot.state, slot.state)
+    if slot.state == "occupied" and slot.processes and slot.processes[0].claim:
+        is_held = slot.processes[0].claim == "held"
+        word = "used by another user's trial" if is_held else "kept for another user, who is next"
     return f"{word}, disabled when its trial is over" if slot.is_draining else word
 
 
@@ -216,6 +224,9 @@ def _process(process: DeviceProcess, now: float) -> str:
     parts += [what] if what else []
     parts += [f"notebook {shortened(process.notebook)}"] if process.notebook else []
     parts += [f"{size(process.memory_bytes)} used"] if process.memory_bytes else []
+    if process.since is not None:
+        verb = "since" if process.claim == "held" else "waits since"
+        parts.append(f"{verb} {short_time(process.since, now)}")
     if process.idle_since is not None:
         parts.append(f"idle since {short_time(process.idle_since, now)}")
     return ", ".join(parts)

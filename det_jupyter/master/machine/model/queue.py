@@ -232,9 +232,9 @@ def agent_slots(
         barred.update(agent.disabled)
         barred.update(agent.lost)
         barred.update(
-            slot_id
-            for slot_id, users in agent.occupied.items()
-            if any(has_neighbours if one.claim else not config.share_devices for one in users)
+            agent.used_by_others(
+                shares_devices=config.share_devices, has_neighbours=has_neighbours
+            )
         )
         if agent.is_away:
             barred.update(slot.id for slot in agent.slots)

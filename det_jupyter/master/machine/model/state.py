@@ -216,6 +216,21 @@ class Agent(Wire):
     cluster: str = ""  # the cluster that its computer is a node of, if it is one
     node: str = ""  # the node, as the cluster identifies it
 
+    def used_by_others(
+        self, *, shares_devices: bool, has_neighbours: bool = True
+    ) -> dict[int, list[DeviceProcess]]:
+        """Return by slot why it is not given out: processes of others, claims of other masters.
+
+        Args:
+            shares_devices: Whether processes are no reason.
+            has_neighbours: Whether claims are one.
+        """
+        found = {
+            slot: [one for one in users if (has_neighbours if one.claim else not shares_devices)]
+            for slot, users in self.occupied.items()
+        }
+        return {slot: users for slot, users in found.items() if users}
+
     @property
     def former(self) -> Agent:
         """The agent with the slots that it offered before it began to exit."""
