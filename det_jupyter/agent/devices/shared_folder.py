@@ -141,14 +141,19 @@ class SharedFolder:
             descriptor = os.open(name, _READ, dir_fd=self._fd)
         except OSError:  # a link, removed meanwhile, or not readable
             return None
-        with os.fdopen(descriptor, "rb") as file:
+        try:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode) or not name.startswith(f"{info.st_uid}-"):
                 return None
             version = (info.st_ino, info.st_mtime_ns, info.st_size)
             known = self._read.get(name)
             if known is None or known[0] != version:
-                known = self._read[name] = version, _parse(name, file.read(_MOST_BYTES + 1))
+                text = os.read(descriptor, _MOST_BYTES + 1)
+                known = self._read[name] = version, _parse(name, text)
+        except OSError:  # a disk that fails
+            return None
+        finally:
+            os.close(descriptor)
         return None if known[1] is None else Neighbour(name, info.st_uid, known[1])
 
     def write(self, said: Published) -> None:
