@@ -91,7 +91,7 @@ class Leave(Wire):
 
 
 class WantSlots(Wire):
-    """Tell the agents of other masters of this computer which gangs wait for slots here."""
+    """Show the agents of other masters on this computer which gangs wait for its slots."""
 
     kind: Literal["want_slots"] = "want_slots"
     sizes: list[Annotated[int, Field(ge=1)]]  # number of slots of each, the first one first

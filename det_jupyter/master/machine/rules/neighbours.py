@@ -1,7 +1,7 @@
-"""Tells agents on computers that other masters use, too, what would start there without those.
+"""Which gangs wait only because other masters of an agent's computer have its slots.
 
-The agents publish it (agent/devices/neighbours.py), so that slots which become free are kept for
-who is next.
+The agent writes it where theirs see it (agent/devices/neighbours.py), so that slots which become
+free are kept for who is next.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from det_jupyter.scheduler.snapshot import Snapshot
 _NOTHING = WantSlots(sizes=[], slot_ids=[])
 
 
-def tell_neighbours(turn: Turn, pool: str) -> None:
-    """Send each agent of a pool that has neighbours what waits for their slots, if it changed."""
+def publish_wants(turn: Turn, pool: str) -> None:
+    """Send each agent of a pool that shares its slots which gangs wait, if that has changed."""
     agents = turn.state.agents_of(pool)
     is_shared = any(agent.is_shared for agent in agents)
     if not is_shared and all(agent.wants == _NOTHING for agent in agents):
