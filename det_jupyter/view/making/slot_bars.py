@@ -218,7 +218,7 @@ def _state(slot: SlotStatus) -> str:
 
 
 def _process(process: DeviceProcess, now: float) -> str:
-    parts = [f"pid {process.pid}"] if process.pid else []
+    parts = [f"pid {process.pid}"] if process.pid and not process.claim else []
     parts += [f"of {shortened(process.user)}"] if process.user else []
     what = "Jupyter kernel" if process.kernel_id else shortened(process.command)
     parts += [what] if what else []

@@ -13,6 +13,7 @@ from det_jupyter.contract.messages import (
     AllocationState,
     ClusterView,
     DeviceFault,
+    DeviceProcess,
     Estimate,
     ExperimentView,
     Reason,
@@ -117,6 +118,22 @@ def test_all_that_is_known_of_strangers_on_a_slot() -> None:
         "pid 4711, of anna, python train.py --big, 21 GB used",
         "pid 4812, Jupyter kernel, notebook explore/eda.ipynb, 8.3 GB used, idle since 12:43",
     ]
+
+
+def test_slot_of_another_users_trial_says_whose_and_since_when() -> None:
+    used, kept = bars(
+        slot_status(0, "occupied", processes=[
+            DeviceProcess(pid=7, command="", user="anna", memory_bytes=21 << 30, claim="held",
+                          since=NOW - 4800)]),
+        slot_status(1, "occupied", processes=[
+            DeviceProcess(pid=8, command="", user="ben", claim="next", since=NOW - 4800)]),
+    )  # fmt: skip
+    assert (used["who"], used["facts"][2:]) == (
+        "anna", ["used by another user's trial", "of anna, 23 GB used, since 12:54"],
+    )  # fmt: skip
+    assert (kept["who"], kept["facts"][2:]) == (
+        "ben", ["kept for another user, who is next", "of ben, waits since 12:54"],
+    )  # fmt: skip
 
 
 def test_a_lost_slot_says_why_and_what_to_do() -> None:
