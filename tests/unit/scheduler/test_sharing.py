@@ -100,7 +100,7 @@ class Computer:
 
     def start(self) -> list[tuple[float, str, tuple[str, ...]]]:
         """Start what may start; return ends, users and slots."""
-        started = []
+        started: list[tuple[float, str, tuple[str, ...]]] = []
         while True:
             assigned = next_slots(
                 [
@@ -130,18 +130,21 @@ def test_two_users_wait_equally_long_and_never_share_a_slot(
 ) -> None:
     draw, number, computer = random.Random(seed), count(), Computer()
     work = [(draw.choice(sizes), draw.uniform(10, 60)) for _ in range(100)]
-    events = [(draw.uniform(0, 60), next(number), user, each, ()) for user in "kl"
-              for each in draw.sample(work, len(work))]  # fmt: skip
+    events: list[tuple[float, int, str, tuple[int, float] | None, tuple[str, ...]]] = [
+        (draw.uniform(0, 60), next(number), user, each, ())
+        for user in "kl"
+        for each in draw.sample(work, len(work))
+    ]
     heapq.heapify(events)
     while events:
         at, _, user, arriving, ending = heapq.heappop(events)
         computer.go_on(at)
         for slot in ending:
             del computer.held[user][slot]
-        if arriving:
+        if arriving is not None:
             computer.waiting[user].append((at, *arriving))
         for end, whose, slots in computer.start():
-            heapq.heappush(events, (end, next(number), whose, (), slots))
+            heapq.heappush(events, (end, next(number), whose, None, slots))
     first, second = (mean(computer.waits[user]) for user in "kl")
     assert [len(waits) for waits in computer.waits.values()] == [100, 100]
     assert abs(first - second) <= 0.2 * max(first, second)
