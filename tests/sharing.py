@@ -4,9 +4,9 @@
 
 Both users submit at the same moment a search whose trials take one slot and sleep. As root, the
 users are `nobody` and `daemon`, if they can execute `--python`; otherwise they are two homes of
-this user. Each trial makes a file for its slot, which must not exist, and removes it at its end; so
-two trials on one slot are found. Prints slots and queue of one user in the middle, and a line of
-JSON. Exits with 1 if two trials had a slot, or the mean waits differ by over 20 %.
+this user. Each trial makes a file for its slot, which must not exist, and removes it at its end:
+so two trials on one slot are found. Prints slots and queue of one user in the middle, and a line
+of JSON. Exits with 1 if two trials had a slot, or the mean waits differ by over 20 %.
 """
 
 from __future__ import annotations

@@ -39,6 +39,12 @@ def test_slot_goes_from_one_master_to_the_other_and_a_killed_agent_gives_its_slo
         assert ben.end_of("1.1.1").loss is Loss.TAKEN
         ben.order(WantSlots(sizes=[1], slot_ids=[0, 1]))
         wait_until(lambda: '"wants":[1]' in files(tmp_path), "ben's wish is written")
+        ben.stop()
+        wait_until(lambda: '"wants":[1]' not in files(tmp_path), "without a master none waits")
+        ben.start()
+        wait_until(lambda: ben.linked, "ben's agent is linked again")
+        ben.order(WantSlots(sizes=[1], slot_ids=[0, 1]))
+        wait_until(lambda: '"wants":[1]' in files(tmp_path), "ben's wish is written again")
         anna.kill("1.1.1")
         assert claims(anna) == {0: "next"}
         wait_until(lambda: claims(ben) == {}, "ben is next")

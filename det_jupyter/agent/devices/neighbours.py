@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.devices.shared_folder import (
     DEFAULT,
+    MOST_SLOTS,
     NONE,
     SHARED_FOLDER_VARIABLE,
     Neighbour,
@@ -58,7 +59,7 @@ def open_shared(
     Of several (simulated) agents of a process, none shares its slots.
     """
     given = environ.get(SHARED_FOLDER_VARIABLE, "")
-    slots = [slot for slot in offers[0].slots if given or slot.kind == "cuda"]
+    slots = [slot for slot in offers[0].slots if given or slot.kind == "cuda"][:MOST_SLOTS]
     if given == NONE or len(offers) > 1 or not slots:
         return None, [], ""
     try:
@@ -99,6 +100,7 @@ class Neighbours:
         self._report = report
         self._clock = clock
         self._locks: dict[str, dict[str, int]] = {}  # by run, by slot
+        self._held_by_others: dict[str, Neighbour] = {}
         self._locked_by_others: set[str] = set()  # by an agent that has written nothing about it
         self._could_start: dict[str, tuple[object, float]] = {}  # by party: what, since when
         self._reported: tuple[Claims, bool] | None = None
@@ -119,16 +121,15 @@ class Neighbours:
         while True:
             is_shared = self._reported is not None and self._reported[1]
             await asyncio.sleep(_POLL_S if is_shared else _ALONE_S)
-            try:
-                if is_shared and self._said.held and self._clock() - self._said.at > _WRITE_S:
-                    self._write()
-                self.look()
-            except OSError as error:
-                logger.warning("the slots of other users are not known now: %s", error)
+            if is_shared and self._said.held and self._clock() - self._said.at > _WRITE_S:
+                self._write()
+            self.look()
 
     async def claim(self, run_id: str, slots: Iterable[int]) -> bool:
         """Take slots for a run; return False if another agent has one of them."""
         keys = [self._keys[slot] for slot in slots if slot in self._keys]
+        if not keys:
+            return True
         for _ in range(_TRIES):
             self.look()
             if any(key in self._held_by_others for key in keys):
@@ -167,28 +168,21 @@ class Neighbours:
 
     def look(self) -> None:
         """Read what the others have written, and report their claims if these have changed."""
-        if self._folder.renew():  # its locks are in the former folder
-            for run_id, locks in self._locks.items():
-                if (anew := self._folder.lock(locks)) is not None:
-                    self._locks[run_id] = anew
-                    _unlock(locks)
-            self._write()
-        found = self._folder.neighbours()
-        living = {each.name: each for each in found if each.is_alive}
-        self._held_by_others = {
-            key: each
-            for each in living.values()
-            for key in each.said.held
-            if key not in self._held
-        }
+        try:
+            if self._folder.renew():
+                self._lock_anew()
+            found = self._folder.neighbours()
+        except OSError as error:
+            logger.warning("the slots of other users are not known now: %s", error)
+            return
+        living = {each.name: each for each in found if each.may_be_alive}
+        self._held_by_others = self._holders(found)
         self._locked_by_others = {
             key
             for key in self._locked_by_others
             if key not in self._held_by_others and self._folder.is_locked(key)
         }
-        own = Neighbour(self._folder.name, os.geteuid(), self._said)
-        parties = [_party(each, is_alive=each.name in living) for each in found]
-        assigned = self._assigned([*parties, _party(own, is_alive=True)])
+        assigned = self._assigned([self._party(each, living) for each in found])
         claims: Claims = {}
         for slot, key in self._keys.items():
             who = living.get(assigned.get(key, ""))
@@ -202,28 +196,69 @@ class Neighbours:
             self._reported = claims, bool(living)
             self._report(claims, bool(living))
 
+    def _lock_anew(self) -> None:
+        """Lock what this agent holds in a folder that has replaced the former one."""
+        for run_id, locks in self._locks.items():
+            if (anew := self._folder.lock(locks)) is not None:
+                self._locks[run_id] = anew
+                _unlock(locks)
+        self._write()
+
+    def _holders(self, found: Iterable[Neighbour]) -> dict[str, Neighbour]:
+        """Return who holds each slot: an agent that runs, or is hidden and has the lock."""
+        holders: dict[str, Neighbour] = {}
+        for each in found:
+            for key in each.said.held.keys() - self._held.keys():
+                if each.is_alive or (key not in holders and self._folder.is_locked(key)):
+                    holders[key] = each
+        return holders
+
+    def _party(self, agent: Neighbour, living: Mapping[str, Neighbour]) -> Party:
+        said, is_alive = agent.said, agent.name in living
+        return Party(
+            id=agent.name,
+            user=agent.uid,
+            used_s=said.used_s,
+            at=said.at,
+            held=frozenset(key for key, who in self._held_by_others.items() if who is agent),
+            slots=said.slots if is_alive else (),
+            wants=said.wants if is_alive else (),
+        )
+
+    @property
+    def _own_party(self) -> Party:
+        said = self._said
+        return Party(
+            id=self._folder.name,
+            user=os.geteuid(),
+            used_s=said.used_s,
+            at=said.at,
+            held=frozenset(said.held),
+            slots=said.slots,
+            wants=said.wants,
+        )
+
     @property
     def _held(self) -> Mapping[str, float]:
         return self._said.held
 
-    def _assigned(self, parties: Sequence[Party]) -> dict[str, str]:
+    def _assigned(self, others: Sequence[Party]) -> dict[str, str]:
         """Return who gets each free slot, leaving out masters that do not take them."""
         now = time.monotonic()
         passed = {
             party.id
-            for party in parties
+            for party in others
             if party.id in self._could_start
             and self._could_start[party.id][0] == (party.held, party.wants)
             and now - self._could_start[party.id][1] > _PATIENCE_S
         }
-        asking = [replace(one, wants=()) if one.id in passed else one for one in parties]
-        assigned = next_slots(asking)
+        asking = [replace(one, wants=()) if one.id in passed else one for one in others]
+        assigned = next_slots([*asking, self._own_party])
         num = Counter(assigned.values())
         before = self._could_start
         self._could_start = {}
-        for party in parties:
-            can_start = party.id in passed or (party.wants and num[party.id] >= party.wants[0])
-            if can_start and party.id != self._folder.name:
+        for party in others:
+            if party.id in passed or (party.wants and num[party.id] >= party.wants[0]):
                 what = party.held, party.wants
                 known = before.get(party.id)
                 since = known[1] if known is not None and known[0] == what else now
@@ -247,24 +282,9 @@ def _unlock(locks: Mapping[str, int]) -> None:
         os.close(descriptor)
 
 
-def _party(agent: Neighbour, *, is_alive: bool) -> Party:
-    said = agent.said
-    return Party(
-        id=agent.name,
-        user=agent.uid,
-        used_s=said.used_s,
-        at=said.at,
-        held=frozenset(said.held) if is_alive else frozenset(),
-        slots=said.slots if is_alive else (),
-        wants=said.wants if is_alive else (),
-    )
-
-
-def _claim(agent: Neighbour, claim: str, since: float | None) -> DeviceProcess:
-    return DeviceProcess.model_validate(
-        {"pid": agent.said.pid, "command": "", "user": user_name(agent.uid), "claim": claim,
-         "since": since}
-    )  # fmt: skip
+def _claim(agent: Neighbour, claim: Literal["held", "next"], since: float | None) -> DeviceProcess:
+    user = user_name(agent.uid)
+    return DeviceProcess(pid=agent.said.pid, command="", user=user, claim=claim, since=since)
 
 
 def with_claims(
@@ -274,7 +294,7 @@ def with_claims(
     merged = {slot: list(found) for slot, found in processes.items()}
     for slot, claim in claims.items():
         found = merged.get(slot, [])
-        ranks = [one for one in found if claim.claim == "held" and one.user == claim.user]
+        ranks = [one for one in found if claim.claim == "held" and one.user in ("", claim.user)]
         memory = sum(one.memory_bytes for one in ranks)
         others = [one for one in found if one not in ranks]
         merged[slot] = [claim.model_copy(update={"memory_bytes": memory}), *others]

@@ -9,7 +9,7 @@
 
 The folder has mode 1777 (or 3770 for a group), so that everybody can add files and nobody can
 replace those of others. All of its files are opened by its descriptor and through no link. Who has
-written a file is the file's owner, not what is in it, and at most 16 KiB of it are read.
+written a file is the file's owner, not what is in it, and at most 128 KiB of it are read.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -39,9 +40,9 @@ SHARED_FOLDER_VARIABLE = "DET_JUPYTER_SHARED_FOLDER"
 DEFAULT = Path("/var/tmp/det_jupyter-shared")
 NONE = "none"
 _MODE = 0o1777
-_MOST_BYTES = 16 << 10
+_MOST_BYTES = 128 << 10
 _MOST_FILES = 256
-_MOST_SLOTS = 256
+MOST_SLOTS = 1024
 _FILE = re.compile(r"(?P<uid>\d{1,10})-[0-9a-f]{16}\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -66,12 +67,12 @@ class Published(BaseModel):
 
     pid: ProcessId
     birth: PrintableText
-    used_s: Annotated[float, Field(ge=0, le=1e12)] = 0.0
+    used_s: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] = 0.0
     at: Timestamp
-    held: Annotated[dict[SlotKey, Timestamp], Field(max_length=_MOST_SLOTS)] = {}
-    slots: Annotated[tuple[SlotKey, ...], Field(max_length=_MOST_SLOTS)] = ()
+    held: Annotated[dict[SlotKey, Timestamp], Field(max_length=MOST_SLOTS)] = {}
+    slots: Annotated[tuple[SlotKey, ...], Field(max_length=MOST_SLOTS)] = ()
     wants: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=_MOST_SLOTS)], ...], Field(max_length=_MOST_SLOTS)
+        tuple[Annotated[int, Field(ge=1, le=MOST_SLOTS)], ...], Field(max_length=MOST_SLOTS)
     ] = ()
     waits_since: Timestamp | None = None
 
@@ -86,10 +87,13 @@ class Neighbour:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the agent runs. If /proc hides it, any process with its pid counts."""
-        if ProcessIdentity(self.said.pid, self.said.birth).is_alive:
-            return True
-        return _is_hidden(self.said.pid)
+        """Whether the agent runs; False if processes of other users are hidden here."""
+        return ProcessIdentity(self.said.pid, self.said.birth).is_alive
+
+    @property
+    def may_be_alive(self) -> bool:
+        """Whether the agent runs, or is hidden and there is a process with its pid."""
+        return self.is_alive or _is_hidden(self.said.pid)
 
 
 class SharedFolder:
@@ -104,6 +108,7 @@ class SharedFolder:
         self._fd = _open_folder(path)
         self._name = f"{os.geteuid()}-{secrets.token_hex(8)}.json"
         self._read: dict[str, tuple[tuple[int, ...], Published | None]] = {}
+        self._unusable: set[str] = set()  # files that could not be opened, which was logged
 
     @property
     def name(self) -> str:
@@ -116,6 +121,8 @@ class SharedFolder:
             is_there = os.path.samestat(os.stat(self._path), os.fstat(self._fd))
         except FileNotFoundError:
             is_there = False
+        except OSError:  # a folder above it cannot be read now
+            return False
         if is_there:
             return False
         try:
@@ -206,17 +213,19 @@ class SharedFolder:
         while True:
             try:
                 descriptor = self._open_lock(name)
-                info = os.fstat(descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                if not isinstance(error, BlockingIOError):
-                    logger.warning("%s: %s", self._path / name, error.strerror)
-                with suppress(UnboundLocalError, OSError):
-                    os.close(descriptor)
+                if name not in self._unusable:
+                    logger.error("%s cannot be locked: %s", self._path / name, error.strerror)
+                self._unusable.add(name)
+                return None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
                 return None
             with suppress(FileNotFoundError):
                 there = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
-                if os.path.samestat(info, there):
+                if os.path.samestat(os.fstat(descriptor), there):
                     return descriptor
             os.close(descriptor)  # deleted since it was opened
 
@@ -281,6 +290,7 @@ def _is_hidden(pid: int) -> bool:
     return False
 
 
+@cache  # the system's list of users may be on another computer
 def user_name(uid: int) -> str:
     """Return the name of a user of this computer."""
     try:

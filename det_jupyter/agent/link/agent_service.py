@@ -236,6 +236,8 @@ class AgentService:
             finally:
                 self._is_linked = False
                 self._linked_until = time.monotonic()
+                if self.neighbours is not None:  # nothing starts here without a master
+                    self.neighbours.want([], [])
 
     def _registration(self, clock_ahead_s: float) -> RegisterAgent:
         runs, own = self._runs.values(), ProcessIdentity.of(os.getpid())

@@ -16,9 +16,9 @@ The first condition that is met decides:
     a rank reported preempted, or it   PREEMPTED         goes on if the experiment is active
       was killed at the deadline
     its agent or fork server exited,   LOST              not the trial's fault: restarted, and not
-      computers are cut apart, or a                      counted as a restart; but MAX_LOSSES of
-      GPU of it is lost                                  them in a row before the first step are
-                                                         a failure, LOST_BY_OTHERS left out
+      computers are cut apart, a GPU                     counted as a restart; but MAX_LOSSES of
+      of it is lost, or another master                   them in a row before the first step are
+      has taken its slots                                a failure, LOST_BY_OTHERS left out
     anything else                      FAILED            restarted up to max_restarts times, unless
                                                          the failure is final or a log policy
                                                          forbids it. If a disk was full: restarted

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from det_jupyter.agent.devices import neighbours as module
+from det_jupyter.agent.devices import shared_folder as module_of_folder
 from det_jupyter.agent.devices.neighbours import Claims, Neighbours, open_shared, with_claims
 from det_jupyter.agent.devices.offered_slots import Offer, cpu_places
-from det_jupyter.agent.devices.shared_folder import Published, SharedFolder
+from det_jupyter.agent.devices.shared_folder import Neighbour, Published, SharedFolder
 from det_jupyter.contract.messages import DeviceProcess, SlotView
 from det_jupyter.errors import DetError
 
@@ -206,6 +207,20 @@ def test_two_users_that_race_never_have_a_slot_both(
     assert min(won) > 10
 
 
+def test_neighbour_whose_process_is_hidden_holds_what_it_has_locked(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = AgentOf(shared), AgentOf(shared)
+    assert first.claim("1.1.1", 0)
+    monkeypatch.setattr(Neighbour, "is_alive", property(lambda self: False))
+    monkeypatch.setattr(module_of_folder, "_is_hidden", lambda pid: True)
+    first.want(4)
+    assert second.seen() == {0: "held", 1: "next", 2: "next", 3: "next"}
+    for locks in first.neighbours._locks.values():
+        os.close(locks["cpu-0"])
+    assert second.seen()[0] == "next"
+
+
 def test_locked_slot_of_an_agent_that_says_nothing_is_taken_until_it_is_unlocked(
     shared: Path,
 ) -> None:
@@ -246,7 +261,7 @@ def test_files_that_are_not_of_their_users_agents_are_ignored(
     (shared / f"{uid + 1}-{'b' * 16}.json").write_text(said)
     os.mkfifo(shared / f"{uid}-{'c' * 16}.json")
     (shared / f"{uid}-{'d' * 16}.json").write_text(said.replace("1.0", "-1.0"))
-    (shared / f"{uid}-{'e' * 16}.json").write_text(said + " " * 20000)
+    (shared / f"{uid}-{'e' * 16}.json").write_text(said + " " * 200_000)
     (shared / f"{uid}-{'f' * 16}.json").mkdir()
     assert agent.seen() == {}
     agent.seen()
