@@ -63,7 +63,7 @@ def open_shared(
     if given == NONE or len(offers) > 1 or not slots:
         return None, [], ""
     try:
-        return SharedFolder(Path(given or DEFAULT)), slots, ""
+        return SharedFolder(Path(given or DEFAULT).expanduser()), slots, ""
     except DetError as error:
         logger.error("slots are not shared with other users: %s", error)
         return None, [], f"slots are not shared with other users: {error}" if given else ""

@@ -241,29 +241,46 @@ class SharedFolder:
 
 
 def _open_folder(path: Path) -> int:
-    remedy = (
-        f"name another one in {SHARED_FOLDER_VARIABLE}, or none; an administrator makes it by: "
-        f"install -d -m {_MODE:o} {path}"
-    )
+    problem = "" if path.is_absolute() else "expected an absolute path"
+    descriptor = -1
     try:
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-            os.chmod(path, _MODE)  # whatever the umask is
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not problem:
+            if not os.path.lexists(path):
+                _make_folder(path)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(path, flags)
+            problem = _problem_with(descriptor)
     except OSError as error:
-        raise DetError(
-            f"{path}, the folder of the slots that users share: {error.strerror}; {remedy}"
-        ) from None
-    mode = os.fstat(descriptor).st_mode
-    problem = ""
-    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
-        problem = "users could replace files of others in it (it has no sticky bit)"
-    elif not os.access(".", os.W_OK | os.X_OK, dir_fd=descriptor):
-        problem = "it cannot be written"
-    if problem:
+        problem = error.strerror
+    if not problem:
+        return descriptor
+    if descriptor >= 0:
         os.close(descriptor)
-        raise DetError(f"{path}, the folder of the slots that users share: {problem}; {remedy}")
-    return descriptor
+    raise DetError(
+        f"{path}, the folder of the slots that users share: {problem}; name another one in "
+        f"{SHARED_FOLDER_VARIABLE}, or {NONE}; an administrator makes it by: install -d -m "
+        f"{_MODE:o} {path}"
+    )
+
+
+def _make_folder(path: Path) -> None:
+    """Make the folder, with its mode before another user sees it."""
+    scratch = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    os.mkdir(scratch, 0o700)
+    try:
+        os.chmod(scratch, _MODE)  # whatever the umask is
+        os.rename(scratch, path)
+    except OSError:  # another user was faster
+        os.rmdir(scratch)
+
+
+def _problem_with(folder: int) -> str:
+    mode = os.fstat(folder).st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        return "users could replace files of others in it (it has no sticky bit)"
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder):
+        return "it cannot be written"
+    return ""
 
 
 def _parse(name: str, text: bytes) -> Published | None:

@@ -268,7 +268,7 @@ def test_files_that_are_not_of_their_users_agents_are_ignored(
     assert len([each for each in caplog.records if "ignored" in each.getMessage()]) == 2
 
 
-@pytest.mark.parametrize("prepare", ["link", "file", "no sticky bit"])
+@pytest.mark.parametrize("prepare", ["link", "file", "no sticky bit", "relative"])
 def test_folder_in_which_others_could_replace_files_is_refused(
     shared: Path, tmp_path: Path, prepare: str
 ) -> None:
@@ -277,6 +277,8 @@ def test_folder_in_which_others_could_replace_files_is_refused(
             shared.symlink_to(tmp_path)
         case "file":
             shared.touch()
+        case "relative":
+            shared = Path("shared")
         case _:
             shared.mkdir()
             shared.chmod(0o777)
