@@ -182,14 +182,19 @@ class Neighbours:
             for key in self._locked_by_others
             if key not in self._held_by_others and self._folder.is_locked(key)
         }
-        assigned = self._assigned([self._party(each, living) for each in found])
+        assigned = self._assigned(
+            [
+                self._party(each, self._held_by(each), is_alive=each.name in living)
+                for each in found
+            ]
+        )
         claims: Claims = {}
         for slot, key in self._keys.items():
             who = living.get(assigned.get(key, ""))
             if (holder := self._held_by_others.get(key)) is not None:
                 claims[slot] = _claim(holder, "held", holder.said.held[key])
             elif key in self._locked_by_others:
-                claims[slot] = DeviceProcess(pid=0, command="", claim="held")
+                claims[slot] = DeviceProcess(pid=0, command="another user's trial", claim="held")
             elif who is not None and key not in self._held:
                 claims[slot] = _claim(who, "next", who.said.waits_since)
         if self._reported != (claims, bool(living)):
@@ -213,30 +218,21 @@ class Neighbours:
                     holders[key] = each
         return holders
 
-    def _party(self, agent: Neighbour, living: Mapping[str, Neighbour]) -> Party:
-        said, is_alive = agent.said, agent.name in living
+    @staticmethod
+    def _party(agent: Neighbour, held: Iterable[str], *, is_alive: bool = True) -> Party:
+        said = agent.said
         return Party(
             id=agent.name,
             user=agent.uid,
             used_s=said.used_s,
             at=said.at,
-            held=frozenset(key for key, who in self._held_by_others.items() if who is agent),
+            held=frozenset(held),
             slots=said.slots if is_alive else (),
             wants=said.wants if is_alive else (),
         )
 
-    @property
-    def _own_party(self) -> Party:
-        said = self._said
-        return Party(
-            id=self._folder.name,
-            user=os.geteuid(),
-            used_s=said.used_s,
-            at=said.at,
-            held=frozenset(said.held),
-            slots=said.slots,
-            wants=said.wants,
-        )
+    def _held_by(self, agent: Neighbour) -> list[str]:
+        return [key for key, who in self._held_by_others.items() if who is agent]
 
     @property
     def _held(self) -> Mapping[str, float]:
@@ -253,7 +249,8 @@ class Neighbours:
             and now - self._could_start[party.id][1] > _PATIENCE_S
         }
         asking = [replace(one, wants=()) if one.id in passed else one for one in others]
-        assigned = next_slots([*asking, self._own_party])
+        own = Neighbour(self._folder.name, os.geteuid(), self._said)
+        assigned = next_slots([*asking, self._party(own, self._held)])
         num = Counter(assigned.values())
         before = self._could_start
         self._could_start = {}
@@ -284,7 +281,8 @@ def _unlock(locks: Mapping[str, int]) -> None:
 
 def _claim(agent: Neighbour, claim: Literal["held", "next"], since: float | None) -> DeviceProcess:
     user = user_name(agent.uid)
-    return DeviceProcess(pid=agent.said.pid, command="", user=user, claim=claim, since=since)
+    what = f"{user}'s trial" if claim == "held" else f"kept for {user}"
+    return DeviceProcess(pid=agent.said.pid, command=what, user=user, claim=claim, since=since)
 
 
 def with_claims(

@@ -251,7 +251,7 @@ def _open_folder(path: Path) -> int:
             descriptor = os.open(path, flags)
             problem = _problem_with(descriptor)
     except OSError as error:
-        problem = error.strerror
+        problem = error.strerror or str(error)
     if not problem:
         return descriptor
     if descriptor >= 0:

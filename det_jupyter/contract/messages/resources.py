@@ -26,7 +26,7 @@ class DeviceProcess(Wire):
     """
 
     pid: ProcessId  # on the agent's computer
-    command: PrintableText  # its command line, shortened
+    command: PrintableText  # its command line, shortened; of a claim: what it is, in words
     user: PrintableText = ""  # its owner
     memory_bytes: Count = 0  # bytes of the device's memory
     kernel_id: str | None = None  # id of the kernel, if the process is a Jupyter kernel

@@ -168,12 +168,7 @@ def _occupant(slot: SlotStatus, *, is_own: bool) -> str:
 
 
 def _program(process: DeviceProcess) -> str:
-    """Return a name for a process: its notebook, or its program without the folder.
-
-    For a claim of another master, the user.
-    """
-    if process.claim:
-        return shortened(process.user) or "another user"
+    """Return a name for a process: its notebook, or its program without the folder."""
     if process.notebook:
         return shortened(process.notebook)
     program, _, rest = process.command.partition(" ")
@@ -213,13 +208,13 @@ def _state(slot: SlotStatus) -> str:
     word = words.get(slot.state, slot.state)
     if slot.state == "occupied" and slot.processes and slot.processes[0].claim:
         is_held = slot.processes[0].claim == "held"
-        word = "used by another user's trial" if is_held else "kept for another user, who is next"
+        word = "used by another user" if is_held else "kept for another user, who is next"
     return f"{word}, disabled when its trial is over" if slot.is_draining else word
 
 
 def _process(process: DeviceProcess, now: float) -> str:
     parts = [f"pid {process.pid}"] if process.pid and not process.claim else []
-    parts += [f"of {shortened(process.user)}"] if process.user else []
+    parts += [f"of {shortened(process.user)}"] if process.user and not process.claim else []
     what = "Jupyter kernel" if process.kernel_id else shortened(process.command)
     parts += [what] if what else []
     parts += [f"notebook {shortened(process.notebook)}"] if process.notebook else []

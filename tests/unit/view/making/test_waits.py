@@ -13,7 +13,6 @@ from det_jupyter.contract.messages import (
     AllocationState,
     ClusterView,
     DeviceFault,
-    DeviceProcess,
     Estimate,
     ExperimentView,
     Reason,
@@ -121,19 +120,21 @@ def test_all_that_is_known_of_strangers_on_a_slot() -> None:
 
 
 def test_slot_of_another_users_trial_says_whose_and_since_when() -> None:
+    anna = stranger(pid=7, command="anna's trial", claim="held", since=NOW - 4800)
+    ben = stranger(pid=8, command="kept for ben", claim="next", since=NOW - 4800, memory_bytes=0)
     used, kept = bars(
-        slot_status(0, "occupied", processes=[
-            DeviceProcess(pid=7, command="", user="anna", memory_bytes=21 << 30, claim="held",
-                          since=NOW - 4800)]),
-        slot_status(1, "occupied", processes=[
-            DeviceProcess(pid=8, command="", user="ben", claim="next", since=NOW - 4800)]),
-    )  # fmt: skip
-    assert (used["who"], used["facts"][2:]) == (
-        "anna", ["used by another user's trial", "of anna, 23 GB used, since 12:54"],
-    )  # fmt: skip
-    assert (kept["who"], kept["facts"][2:]) == (
-        "ben", ["kept for another user, who is next", "of ben, waits since 12:54"],
-    )  # fmt: skip
+        slot_status(0, "occupied", processes=[anna]), slot_status(1, "occupied", processes=[ben])
+    )
+    assert used["who"] == "anna's trial"
+    assert used["facts"][2:] == [
+        "used by another user",
+        "anna's trial, 21 GB used, since 12:54",
+    ]
+    assert kept["who"] == "kept for ben"
+    assert kept["facts"][2:] == [
+        "kept for another user, who is next",
+        "kept for ben, waits since 12:54",
+    ]
 
 
 def test_a_lost_slot_says_why_and_what_to_do() -> None:
