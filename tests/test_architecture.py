@@ -49,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
         "config", "connection", "diagnosis", "engine", "scheduler", "searcher", "storage",
     },
     "trackers": {"client", "config", "connection"},  # a client of the master, started by it
-    "agent": {"storage"},
+    "agent": {"scheduler", "storage"},  # who is next among the users of a computer
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
     "integrations": {"core"},  # the Core API, as a user of it

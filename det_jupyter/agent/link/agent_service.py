@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter._version import __version__
+from det_jupyter.agent.devices.neighbours import Claims, Neighbours, with_claims
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link.console_tunnels import ConsoleTunnels, announce_kernels
 from det_jupyter.agent.link.master_link import MasterLink, open_link
@@ -50,6 +51,7 @@ from det_jupyter.contract.messages import (
     RunCommand,
     RunReport,
     StartGang,
+    WantSlots,
 )
 from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.errors import AgentDismissed, MasterUnreachable
@@ -102,7 +104,10 @@ class AgentService:
         self._uploads = Uploads(offer.agent_id, credentials, runner.news.set, runner.break_off)
         self._files = TrialFiles(credentials, self._runs) if credentials else None
         self._outbox = ReportOutbox(self._runs, samples, self._uploads, self._files)
-        self._seen: DevicesSeen | None = None
+        self._devices: DevicesSeen | None = None
+        self._claims: Claims = {}  # of other masters
+        self._seen: DevicesSeen | None = None  # both together
+        self.neighbours: Neighbours | None = None
         self._devices_seen = asyncio.Event()
         if not is_watched:
             self._devices_seen.set()
@@ -125,9 +130,20 @@ class AgentService:
 
     def note_devices(self, seen: DevicesSeen) -> None:
         """Send the processes on the devices, now and with each registration."""
-        self._seen = seen
+        self._devices = seen
         self._devices_seen.set()
-        self._outbox.note_devices(seen)
+        self._note_seen(is_shared=self._seen is not None and self._seen.is_shared)
+
+    def note_claims(self, claims: Claims, is_shared: bool) -> None:
+        """Send the slots that other masters have claimed, now and with each registration."""
+        self._claims = claims
+        self._note_seen(is_shared=is_shared)
+
+    def _note_seen(self, *, is_shared: bool) -> None:
+        seen = self._devices or DevicesSeen(at=time.time(), processes={})
+        processes = with_claims(seen.processes, self._claims)
+        self._seen = seen.model_copy(update={"processes": processes, "is_shared": is_shared})
+        self._outbox.note_devices(self._seen)
         self._runner.news.set()
 
     def note_disks(self, seen: DisksSeen) -> None:
@@ -220,6 +236,8 @@ class AgentService:
             finally:
                 self._is_linked = False
                 self._linked_until = time.monotonic()
+                if self.neighbours is not None:  # nothing starts here without a master
+                    self.neighbours.want([], [])
 
     def _registration(self, clock_ahead_s: float) -> RegisterAgent:
         runs, own = self._runs.values(), ProcessIdentity.of(os.getpid())
@@ -234,6 +252,7 @@ class AgentService:
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},
             lost=self._seen.lost if self._seen is not None else {},
+            is_shared=self._seen is not None and self._seen.is_shared,
             problems=list(self._offer.problems),
             versions=installed_versions() if self._credentials else {},
             address=self._address,
@@ -249,6 +268,9 @@ class AgentService:
                     tunnels.open(command)
                 elif isinstance(command, CheckConnections):
                     self._begin_check(link, command)
+                elif isinstance(command, WantSlots):
+                    if self.neighbours is not None:
+                        self.neighbours.want(command.sizes, command.slot_ids)
                 else:
                     self._runner.carry_out(self._adapted(command), agent_id=self._offer.agent_id)
             except Exception:  # a command that fails must not end other gangs

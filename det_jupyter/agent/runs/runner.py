@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
+from det_jupyter.agent.devices.neighbours import Neighbours
 from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs.active_run import ActiveRun, LivingGang
 from det_jupyter.agent.runs.gang import Gang, GangState
@@ -99,6 +100,7 @@ class Runner:
         self.leave_ordered = asyncio.Event()
         self.memory = MemoryWatch()
         self.devices: dict[str, WatchPlan] = {}  # how the devices are watched, by agent
+        self.neighbours: Neighbours | None = None  # other masters that use this computer's slots
         self._runs: dict[str, dict[str, AgentRun]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
             owners = [home for home in run.plan.homes if home in self._runs]
@@ -267,6 +269,10 @@ class Runner:
     async def _start_and_wait(self, active: ActiveRun) -> None:
         """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
+        if not await self._claims_slots(run):
+            active.lose(Loss.TAKEN)
+            gang.not_started()
+            return
         async with AsyncExitStack() as held:
             part = await held.enter_async_context(self._open_part(run)) if run.link else None
             if not await self._get_ready(active, part):
@@ -309,6 +315,11 @@ class Runner:
                     active.faults = await self._find_faults(active)
                     await saved_by_survivors(active, rank_exit)
                 gang.rank_exited(rank_exit)
+
+    async def _claims_slots(self, run: AgentRun) -> bool:
+        """Take the slots of a run, and return whether no other master was faster."""
+        slots = [run.plan.slots[rank].id for rank in run.ranks]
+        return self.neighbours is None or await self.neighbours.claim(run.id, slots)
 
     async def _find_faults(self, active: ActiveRun) -> dict[int, DeviceFault]:
         """Return the errors of the gang's devices since it was started, by rank."""
@@ -377,6 +388,8 @@ class Runner:
         if active.deadline is not None:
             active.deadline.cancel()
         run = active.run
+        if self.neighbours is not None:
+            self.neighbours.release(run.id)
         run.note_exited(exited)
         logger.info("allocation=%s is over: exit codes %s", run.id, exited.exit_codes)
         self._active.pop(run.id, None)

@@ -123,6 +123,7 @@ from det_jupyter.contract.messages.gangs import (
     StoredFile,
     StoredFiles,
     TakeSamples,
+    WantSlots,
 )
 from det_jupyter.contract.messages.hangs import HangReport, RankStall, describe_mismatch
 from det_jupyter.contract.messages.models import (

@@ -73,6 +73,7 @@ from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.rules import full_disks
 from det_jupyter.master.machine.rules.giving_up import on_content_set_aside
+from det_jupyter.master.machine.rules.neighbours import publish_wants
 from det_jupyter.master.machine.rules.placing import apply_decisions, complete_pauses
 from det_jupyter.master.machine.rules.searching import consult
 from det_jupyter.scheduler.decide import PassFailed, decide
@@ -220,6 +221,7 @@ def _run_scheduler(turn: Turn) -> None:
         return
     for name in turn.state.pool_configs:
         apply_decisions(turn, _decide(turn, name))
+        publish_wants(turn, name)
     turn.queue.decided = turn.queue.version
 
 

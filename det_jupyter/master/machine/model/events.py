@@ -75,6 +75,7 @@ class DevicesReported(Wire):
     agent_id: str
     processes: dict[int, list[DeviceProcess]]  # processes that are not our ranks
     lost: dict[int, DeviceFault] = {}
+    is_shared: bool = False
 
 
 class ExperimentDeleted(Wire):
@@ -161,6 +162,7 @@ class AgentRegistered(Wire):
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}
     lost: dict[int, DeviceFault] = {}
+    is_shared: bool = False
     is_remote: bool = False  # it uses the listener for agents on other computers
     versions: dict[str, str] = {}
     # Address of its computer for other agents; "": the same computer as the master.
