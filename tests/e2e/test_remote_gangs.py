@@ -28,6 +28,7 @@ from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_step
 pytestmark = pytest.mark.e2e
 
 STEPS = 60
+PERIOD = 10  # batches between periodic checkpoints
 RESOURCES = {"slots_per_trial": 2}
 
 
@@ -74,6 +75,13 @@ def assert_same(experiment: Experiment, undisturbed: Experiment) -> None:
     expected, found = final_weights(undisturbed), final_weights(experiment)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert losses(experiment) == losses(undisturbed)
+
+
+def assert_last_step_was_saved(experiment: Experiment) -> None:
+    """Check that the survivors, or the ranks that left, have saved where they were."""
+    steps = {checkpoint.steps_completed for checkpoint in experiment.checkpoints()}
+    print(steps, [(c.steps_completed, c.uuid) for c in experiment.checkpoints()])
+    assert any(step % PERIOD for step in steps), steps
 
 
 def test_gang_on_two_computers_trains_as_on_one(
@@ -123,6 +131,7 @@ def test_trial_of_which_a_rank_is_killed_is_restarted_and_the_rank_is_named(
     pids = pids_of(experiment)
     os.kill(pids[1], signal.SIGKILL)
     experiment.wait()
+    assert_last_step_was_saved(experiment)
     trial = experiment.view.trials[0]
     assert trial.restarts == 1
     assert trial.failure is not None
