@@ -118,6 +118,8 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
     experiment.wait()
     if number == signal.SIGTERM:
         assert agents_of(experiment) != [first]
+        saved = {checkpoint.steps_completed for checkpoint in experiment.checkpoints()}
+        assert len(saved - {20, 40, 60}) == 1  # the ranks have left as for a preemption
         nodes[first].start()
     nodes[first].wait_until_connected(client)
     assert_same(experiment, undisturbed)
