@@ -75,6 +75,7 @@ def options(**changes: Any) -> argparse.Namespace:
         "address": "",
         "leave_after_s": 3600.0,
         "fence_after_s": None,
+        "grace_s": 3600.0,
     }
     return argparse.Namespace(**defaults | changes)
 
