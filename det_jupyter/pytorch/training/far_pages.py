@@ -103,10 +103,14 @@ def _store(page: StepPage, message: bytes) -> None:
 
 
 def shut_connections() -> None:
-    """Shut all stream sockets of this process, so that calls which wait for them return."""
+    """Shut all connections of this process, so that calls which wait for them return.
+
+    Sockets that listen stay as they are: gloo would abort the process.
+    """
     for name in os.listdir(_OPEN_FILES):
         with suppress(OSError):  # a file that was closed meanwhile, or is not connected
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 with socket.socket(fileno=os.dup(int(name))) as connection:
                     if connection.type == socket.SOCK_STREAM:
+                        connection.getpeername()  # raises unless it is connected
                         connection.shutdown(socket.SHUT_RDWR)

@@ -114,12 +114,14 @@ def test_connections_are_shut_when_other_computers_are_gone(
 
 def test_only_connections_are_shut(monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = socket.socketpair()
-    with left, right, open(os.devnull) as file, socket.socket() as alone:
-        numbers = [left.fileno(), file.fileno(), alone.fileno(), 2**20]
+    with left, right, open(os.devnull) as file, socket.create_server(("", 0)) as listener:
+        numbers = [left.fileno(), file.fileno(), listener.fileno(), 2**20]
         monkeypatch.setattr(os, "listdir", lambda folder: list(map(str, numbers)))
         far_pages.shut_connections()
         monkeypatch.undo()
         assert right.recv(1) == b""
         with pytest.raises(BrokenPipeError):
             right.send(b"x")
-        assert not file.closed
+        with socket.create_connection(listener.getsockname()) as dialed:
+            listener.accept()[0].close()
+            assert dialed.recv(1) == b""
