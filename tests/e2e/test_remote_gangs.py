@@ -29,7 +29,7 @@ from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_step
 pytestmark = pytest.mark.e2e
 
 STEPS = 60
-PERIOD = 20  # batches between periodic checkpoints
+UNTIL_THE_END = {"min_validation_period": {"batches": STEPS}}  # no periodic checkpoint
 RESOURCES = {"slots_per_trial": 2}
 
 
@@ -89,9 +89,9 @@ def assert_same(
 
 
 def saved_between(experiment: Experiment) -> list[int]:
-    """Return the steps of checkpoints that are not periodic: of survivors, or ranks that left."""
+    """Return the steps that survivors, or ranks that left, have saved before the end."""
     steps = [checkpoint.steps_completed for checkpoint in experiment.checkpoints()]
-    return [step for step in steps if step % PERIOD]
+    return [step for step in steps if step != STEPS]
 
 
 def test_gang_on_two_computers_trains_as_on_one(
@@ -105,7 +105,7 @@ def test_gang_on_two_computers_trains_as_on_one(
 def test_trial_that_loses_the_agent_of_its_chief_waits_and_goes_on_at_its_last_step(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.03))
+    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
     wait_for_steps(experiment, 25)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
@@ -135,7 +135,7 @@ def _why(experiment: Experiment) -> str:
 def test_ranks_that_are_cut_off_from_another_computer_save_the_last_step(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.03))
+    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
     wait_for_steps(experiment, 25)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
@@ -171,7 +171,7 @@ def pids_of(experiment: Experiment) -> list[int]:
 def test_trial_of_which_a_rank_is_killed_is_restarted_and_the_rank_is_named(
     client: Client, undisturbed: Experiment
 ) -> None:
-    experiment = submit(client, spread(0.03))
+    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
     wait_for_steps(experiment, 25)
     pids = pids_of(experiment)
     os.kill(pids[1], signal.SIGKILL)
@@ -202,7 +202,7 @@ def test_exception_on_another_computer_is_the_error_of_the_trial(client: Client)
 def test_gang_is_paused_continued_and_killed_as_a_whole(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.03))
+    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
     wait_for_steps(experiment, 10)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None

@@ -82,6 +82,7 @@ async def _end_part(active: ActiveRun) -> None:
 async def watch_part(active: ActiveRun, part: LinkedPart) -> None:
     """End the ranks here when they are cut off from those on another computer; cancelled else."""
     cut = await part.watch()
+    active.gang.note_cut(cut)  # ranks that save and exit before the end have not failed
     await _saved_without_others(active)
     active.cut_off(cut)
 

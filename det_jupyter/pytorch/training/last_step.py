@@ -88,11 +88,13 @@ class LastStep:
         if info is None or info.plan.is_program or distributed.size == 1:
             return None
         page = cls._create_page(info, context, core, callbacks)
-        if not info.addresses:
-            return None if page is None else cls(context, core, page)
-        if page is None or not all(distributed.allgather(page is not None)):
+        have_all = [page is not None]
+        if info.addresses:  # the ranks send each other their pages, or none does
+            have_all = distributed.allgather(page is not None)
+        if page is None or not all(have_all):
             return None
-        return cls(context, core, page, FarPages(distributed, page, info.folder))
+        far = FarPages(distributed, page, info.folder) if info.addresses else None
+        return cls(context, core, page, far)
 
     @classmethod
     def _create_page(

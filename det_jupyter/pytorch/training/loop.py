@@ -223,6 +223,7 @@ class Loop:
                 self._savepoints.drop_pending()  # an older one must not be recorded after it
             raise
         finally:
+            self.context.stepping.before_step = None
             keep.close()
 
     def _open_data(self) -> BatchStream:
