@@ -6,7 +6,8 @@
 
 A process with several agents has a connection for each. `serve` maintains them until one of these:
 
-    the master orders an agent to leave
+    the master orders an agent to leave, or the process gets SIGTERM (or SIGINT): then its gangs
+      first save their state and leave, as far as they can within the grace time
     the master refuses the token of an agent, which it never accepts again
     no gang runs, and no agent has had a connection for long
 
