@@ -95,7 +95,7 @@ async def run_agent(
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, runner.leave_ordered.set)
+            loop.add_signal_handler(number, lambda: runner.leave_by(loop.time() + options.grace_s))
         session = uuid.uuid4().hex
         services = []
         sampled = {}

@@ -6,7 +6,8 @@
 
 A process with several agents has a connection for each. `serve` maintains them until one of these:
 
-    the master orders an agent to leave
+    the master orders an agent to leave, or the process gets SIGTERM (or SIGINT): then its gangs
+      first save their state and leave, as far as they can within the grace time
     the master refuses the token of an agent, which it never accepts again
     no gang runs, and no agent has had a connection for long
 
@@ -69,6 +70,8 @@ _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
 _EXITS_POLL_S = 0.01  # how often it is checked whether the master has stored the ends
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 _REMOTE_ENDING_S = 10.0  # a remote agent uploads checkpoints before it reports the ends
+_RESERVE_S = 5.0  # of a grace time: left for the uploads if gangs do not leave
+_EXIT_S = 1.0  # of a grace time: for the end of this process
 
 
 class AgentService:
@@ -160,16 +163,20 @@ class AgentService:
         """Do not connect again. The caller cancels `keep_linked` next."""
         self._is_closed = True
 
-    async def report_exits(self) -> None:
+    async def report_exits(self, left_s: float | None = None) -> None:
         """Wait until the master has stored that this agent exits, for a limited time.
 
         The master has to store the ends of all runs and, on another computer, that the agent has
         no slots.
+
+        Args:
+            left_s: Time that is left for that; None: the usual time.
         """
         if self.dismissal:
             return
-        patience_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
-        deadline = time.monotonic() + patience_s
+        if left_s is None:
+            left_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
+        deadline = time.monotonic() + left_s
         while (self._is_linked or self._leaving.is_set()) and time.monotonic() < deadline:
             is_stored = all(run.exit_sent_at is not None for run in self._runs.values())
             if is_stored and not self._must_register:
@@ -361,8 +368,10 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for service in services:
             service.leave()
+        if (left_s := _left_s(runner)) is not None:
+            await runner.save(max(0.0, left_s - _RESERVE_S))
         await runner.lose(Loss.LEAVING, _ENDING_S)
-        await asyncio.gather(*(service.report_exits() for service in services))
+        await asyncio.gather(*(service.report_exits(_left_s(runner)) for service in services))
         for task in tasks:
             if task.done():
                 task.result()  # raises the task's exception
@@ -372,6 +381,13 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _left_s(runner: Runner) -> float | None:
+    """Return the seconds until this process begins to exit; None if no time was set."""
+    if runner.deadline is None:
+        return None
+    return max(_ENDING_S, runner.deadline - _EXIT_S - asyncio.get_running_loop().time())
 
 
 async def _until_not_needed(

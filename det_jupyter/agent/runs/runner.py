@@ -30,7 +30,7 @@ from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.run_end import with_details, write_end
 from det_jupyter.agent.runs.specs import make_specs, shared_store
-from det_jupyter.agent.runs.survivors import saved_by_survivors
+from det_jupyter.agent.runs.survivors import end_part, saved_by_survivors, watch_part
 from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import (
@@ -98,6 +98,7 @@ class Runner:
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
+        self.deadline: float | None = None  # when this process is to have exited (loop's time)
         self.memory = MemoryWatch()
         self.devices: dict[str, WatchPlan] = {}  # how the devices are watched, by agent
         self.neighbours: Neighbours | None = None  # other masters that use this computer's slots
@@ -170,7 +171,7 @@ class Runner:
                 if run := self._runs[agent_id].get(command.allocation_id):
                     run.is_killed |= command.gives_up_uploads
                 if active := self._active.get(command.allocation_id):
-                    active.kill()
+                    end_part(active) if command.lets_save else active.kill()
             case CloseRun():
                 _close(self._runs[agent_id], command.allocation_id)
             case TakeSamples():
@@ -182,13 +183,7 @@ class Runner:
                 assert_never(command)
 
     def break_off(self, run: AgentRun, error: str, *, no_room: bool) -> None:
-        """End a run because one of its checkpoints cannot be stored.
-
-        Args:
-            run: The run; its gang may have ended already.
-            error: The reason.
-            no_room: Whether a disk is full.
-        """
+        """End a run, whose gang may be over, because one of its checkpoints cannot be stored."""
         if active := self._active.get(run.id):
             active.gang.cannot_save(error, no_room=no_room)
             active.end_ordered.set()
@@ -197,6 +192,19 @@ class Runner:
             run.note_exited(run.exited.model_copy(update={**found, "not_saved": True}))
             run.exit_sent_at = None
         self.news.set()
+
+    def leave_by(self, deadline: float) -> None:
+        """Order this process to exit by then (the loop's time), so that gangs can save before."""
+        if not self.leave_ordered.is_set():
+            self.deadline = deadline
+            self.leave_ordered.set()
+
+    async def save(self, timeout_s: float) -> None:
+        """Request that all gangs save and leave, and wait for those that do up to `timeout_s`."""
+        saving = [active.task for active in self._active.values() if active.ask_to_leave()]
+        if tasks := [task for task in saving if task is not None]:
+            logger.info("the gangs are to save their state and leave, within %.0f s", timeout_s)
+            await asyncio.wait(tasks, timeout=timeout_s)
 
     async def lose(self, loss: Loss, timeout_s: float) -> None:
         """End all gangs because they cannot stay, and wait for them up to `timeout_s`."""
@@ -300,7 +308,7 @@ class Runner:
                 return
             self._note_started(active, processes)
             if part is not None:
-                held.callback(asyncio.create_task(_watch(active, part)).cancel)
+                held.callback(asyncio.create_task(watch_part(active, part)).cancel)
             while not gang.is_over:
                 rank_exit = await processes.exits.get()
                 if lease is not None and lease.has_expired_since(lease_number):
@@ -348,10 +356,9 @@ class Runner:
         )
 
     async def _get_ready(self, active: ActiveRun, part: LinkedPart | None) -> bool:
-        """Prepare all that the ranks here need, and wait for the other parts of the gang.
+        """Prepare what the ranks here need, and wait for the other parts of the gang.
 
-        Returns:
-            False if the gang's end was ordered meanwhile.
+        Returns False if the gang's end was ordered meanwhile.
         """
         run = active.run
         if self._prepare is not None and not await active.completes(self._prepare(run)):
@@ -394,10 +401,6 @@ class Runner:
         logger.info("allocation=%s is over: exit codes %s", run.id, exited.exit_codes)
         self._active.pop(run.id, None)
         self.news.set()
-
-
-async def _watch(active: ActiveRun, part: LinkedPart) -> None:
-    active.cut_off(await part.watch())
 
 
 def _close(runs: dict[str, AgentRun], allocation_id: str) -> None:

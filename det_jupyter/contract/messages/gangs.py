@@ -63,10 +63,12 @@ class PassOrders(Wire):
 
 
 class KillGang(Wire):
-    """Kill all ranks now."""
+    """Kill all ranks now, or soon."""
 
     kind: Literal["kill_gang"] = "kill_gang"
     allocation_id: str
+    # Ranks elsewhere were killed or lost: first let these save the last step.
+    lets_save: bool = False
     gives_up_uploads: bool = False  # a user has killed it: its slots must soon be free
 
 

@@ -57,12 +57,18 @@ class Phase(IntEnum):
 class StepPage:
     """The mapped step page of a rank.
 
+    Args:
+        path: Its file; None: new memory, for what a rank on another computer sends.
+
     Raises:
         OSError: There is no such file.
         ValueError: It is no step page.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
+        if path is None:
+            self._map = mmap.mmap(-1, PAGE_BYTES)
+            return
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         if len(self._map) != PAGE_BYTES:
@@ -76,8 +82,9 @@ class StepPage:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the rank's process exists."""
-        return birth_of(self._word(_PID)) is not None
+        """Whether the rank's process exists on this computer."""
+        pid = self._word(_PID)
+        return pid != 0 and birth_of(pid) is not None
 
     @property
     def phase(self) -> Phase:

@@ -17,6 +17,7 @@ from det_jupyter.front.verbs.arguments import (
     TITLE,
     TRIAL,
     port_number,
+    positive,
     refused,
     trial_number,
     whole,
@@ -100,7 +101,10 @@ def _with_run(member: Verb | VerbGroup) -> Verb | VerbGroup:
                          help="where agents of other computers reach this one (default: the "
                               "address that the master sees)"),
                 argument("--port", type=port_number, metavar="N",
-                         help="the port for them (default: any free one)")))  # fmt: skip
+                         help="the port for them (default: any free one)"),
+                argument("--grace", type=positive, metavar="S",
+                         help="how long trials may save and upload after SIGTERM, before this "
+                              "ends (default: 30)")))  # fmt: skip
     return replace(member, members=(*member.members, run))
 
 

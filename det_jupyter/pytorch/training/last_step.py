@@ -17,7 +17,6 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
       interrupted batch
     the batch completes a report, checkpoint, validation  what of that is done is not known
     a rank failed by an error of its own                  the retry would fail as well
-    a rank is on another computer                         its page is there
     the ranks train on GPUs                               NCCL does not notice that a rank ended
     weights are divided (FSDP, DeepSpeed), gradients      parts of the state are lost with the rank
       compressed by PowerSGD or summed over batches, or
@@ -25,6 +24,9 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
     an optimizer has no hooks                             its steps are not noticed
     callbacks have hooks of checkpoints                   they expect all ranks, or the chief
     callbacks with a state have a hook of batches' start  it would count the batch twice
+
+Pages of ranks on other computers are received from them (far_pages.py), and the survivors of each
+computer save by themselves.
 
 [m] A batch costs 6 µs in a tight loop, and more for models with buffers.
 """
@@ -42,7 +44,7 @@ from typing import Any, Self
 import torch
 
 from det_jupyter.contract.run.step_page import Phase, StepPage
-from det_jupyter.core import Context
+from det_jupyter.core import Context, TrialInfo
 from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.data.generators import (
@@ -53,6 +55,7 @@ from det_jupyter.pytorch.data.generators import (
 from det_jupyter.pytorch.parallel import DistributedModel
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
+from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -73,6 +76,7 @@ class LastStep:
     context: PyTorchTrialContext
     core: Context
     page: StepPage
+    far: FarPages | None = None  # of a gang on several computers
     _kept_at: int = -1  # the batch that what is kept is that before
 
     @classmethod
@@ -81,8 +85,26 @@ class LastStep:
     ) -> Self | None:
         """Create this rank's page; return None if the gang cannot save its last step."""
         info, distributed = core.info, core.distributed
-        if info is None or info.plan.is_program or distributed.size == 1 or info.addresses:
+        if info is None or info.plan.is_program or distributed.size == 1:
             return None
+        page = cls._create_page(info, context, core, callbacks)
+        have_all = [page is not None]
+        if info.addresses:  # the ranks send each other their pages, or none does
+            have_all = distributed.allgather(page is not None)
+        if page is None or not all(have_all):
+            return None
+        far = FarPages(distributed, page, info.folder) if info.addresses else None
+        return cls(context, core, page, far)
+
+    @classmethod
+    def _create_page(
+        cls,
+        info: TrialInfo,
+        context: PyTorchTrialContext,
+        core: Context,
+        callbacks: Callbacks,
+    ) -> StepPage | None:
+        """Create this rank's page, if it can save its last step."""
         if context.device.type != "cpu" or not can_pack_generators():
             return None
         is_whole = all(
@@ -95,10 +117,9 @@ class LastStep:
         if not context.stepping.sees_steps or _have_to_be_called(callbacks):
             return None
         try:
-            page = StepPage.create(info.folder.step(distributed.rank), os.getpid())
+            return StepPage.create(info.folder.step(core.distributed.rank), os.getpid())
         except OSError:  # the disk is full: the trial trains without
             return None
-        return cls(context, core, page)
 
     def __post_init__(self) -> None:
         self._buffers = [b for model in self.context.models for b in model.buffers()]
@@ -108,7 +129,15 @@ class LastStep:
         self._scheduled: list[Any] = []
 
     def note(self, steps_completed: int) -> None:
-        """Write the generators' states as those after this number of batches."""
+        """Write the generators' states as those after this number of batches.
+
+        On several computers it is collective: the ranks send each other what they have written.
+        """
+        self._write(steps_completed)
+        if self.far is not None:
+            self.far.exchange(steps_completed)
+
+    def _write(self, steps_completed: int) -> None:
         self.page.note_slot(steps_completed, 0)
         length = pack_generators(self._slots[steps_completed % 2])
         self.page.note_slot(steps_completed, length)
@@ -116,7 +145,7 @@ class LastStep:
     def note_exchange(self, steps_completed: int) -> None:
         """Write the states, and the batch to the control page, as the exchange begins."""
         self.core.note_exchange(steps_completed)
-        self.note(steps_completed)
+        self._write(steps_completed)
 
     def note_metrics(
         self, steps_completed: int, metrics: Mapping[str, Number], records: Number
@@ -124,7 +153,10 @@ class LastStep:
         """Write the metrics of the last batch, if they are on the CPU."""
         numbers = [*metrics.values(), records]
         if not any(isinstance(number, torch.Tensor) and not number.is_cpu for number in numbers):
-            self.page.note_row(steps_completed, [*map(float, numbers)])
+            row = [*map(float, numbers)]
+            self.page.note_row(steps_completed, row)
+            if self.far is not None:
+                self.far.note_row(steps_completed, row)
 
     def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor:
         """Return the metrics and records of all ranks, `[ranks, metrics + 1, batches]`.
@@ -162,6 +194,8 @@ class LastStep:
     def close(self) -> None:
         """Unmap the page."""
         self.page.close()
+        if self.far is not None:
+            self.far.close()
 
     def save(
         self,
@@ -241,8 +275,8 @@ class LastStep:
 
     def _pages(self) -> dict[int, StepPage]:
         assert self.core.info is not None
-        pages = {}
-        for rank in range(self.core.distributed.size):
+        pages = {} if self.far is None else self.far.pages.copy()
+        for rank in set(range(self.core.distributed.size)) - pages.keys():
             with suppress(OSError, ValueError):
                 pages[rank] = StepPage(self.core.info.folder.step(rank))
         return pages

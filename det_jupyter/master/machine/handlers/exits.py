@@ -27,7 +27,7 @@ from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_a
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.full_disks import wait_for_room
-from det_jupyter.master.machine.rules.gang_ends import cause_part, merge_ends
+from det_jupyter.master.machine.rules.gang_ends import cause_part, ends_by_others, merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang
 from det_jupyter.master.machine.rules.log_policies import agent_of
@@ -80,7 +80,8 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if others:
         turn.touch(trial, f"run {allocation.run}: ranks {part.ranks} have exited")
         if part.has_failed and not is_ending:
-            turn.send_to_parts(others, KillGang(allocation_id=allocation.id))
+            lets_save = ends_by_others(allocation, part)
+            turn.send_to_parts(others, KillGang(allocation_id=allocation.id, lets_save=lets_save))
     elif turn.state.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
     else:
