@@ -1,0 +1,189 @@
+"""Counts the memory of a trial's tensors on one rank, by part, and its peak.
+
+    parameters, buffers     the storages of the wrapped models; of sharded ones this rank's part
+    gradients               those of the parameters, when an optimizer steps
+    optimizer               tensors in the states of the wrapped optimizers, after a step
+    activations             the most that autograd has saved for backward passes at a time, without
+                            parameters and buffers; the batch is among them if a layer saves it
+    peak                    the most that all tensors together had at a time
+
+The first four are sums over storages, each counted once. On a GPU the peak is the allocator's, and
+`reserved` what it has taken from the device. Elsewhere the meter is a dispatch mode, which sees
+what operators return: not the memory that an operator frees before it returns.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from det_jupyter.pytorch.parallel import is_divided, is_sharded
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+
+
+class MemoryMeter:
+    """Counts while `counting()` is entered: from before the trial is built to after a step.
+
+    Args:
+        context: The trial's context.
+    """
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+        self._live = _LiveStorages()
+        self._saved = _SavedTensors(self._own_storages)
+        self._gradients = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the tensors that the block makes."""
+        hook = register_optimizer_step_pre_hook(self._note_gradients)
+        mode = _CountingMode(self._live)
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack):
+                if self._context.device.type == "cuda":
+                    yield
+                else:
+                    with mode:
+                        yield
+        finally:
+            hook.remove()
+
+    def read(self) -> dict[str, float]:
+        """Return the bytes of each part; without `activations` where FSDP gathers parameters."""
+        context = self._context
+        models = context.models
+        states = [state for each in context.optimizers for state in each.state.values()]
+        found = {
+            "parameters": num_bytes(p for model in models for p in model.parameters()),
+            "buffers": num_bytes(b for model in models for b in model.buffers()),
+            "gradients": self._gradients,
+            "optimizer": num_bytes(tree_leaves(states)),
+            "peak": self._live.peak,
+        }
+        if not any(map(is_sharded, models)):
+            found["activations"] = self._saved.peak
+        if context.device.type == "cuda":
+            found["peak"] = torch.cuda.max_memory_allocated(context.device)
+            found["reserved"] = torch.cuda.max_memory_reserved(context.device)
+        return {name: float(value) for name, value in found.items()}
+
+    def _note_gradients(self, *_: object) -> None:
+        parameters = (p for model in self._context.models for p in model.parameters())
+        self._gradients = max(self._gradients, num_bytes(p.grad for p in parameters))
+
+    def _own_storages(self) -> set[int]:
+        models = self._context.models
+        own = (each for m in models for each in (*m.parameters(), *m.buffers()))
+        return {_local(each).untyped_storage()._cdata for each in own}
+
+
+def num_bytes(tensors: Iterable[Any]) -> int:
+    """Return the bytes of the storages of the tensors among these values, each counted once."""
+    storages = [_local(t).untyped_storage() for t in tensors if isinstance(t, torch.Tensor)]
+    return sum({each._cdata: each.nbytes() for each in storages}.values())
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    return tensor.detach().to_local() if is_divided(tensor) else tensor
+
+
+class _LiveStorages:
+    """The storages that operators have returned and that are not freed yet."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._now = 0
+        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+
+    def note(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if key in self._known:
+            return
+
+        def free(_: object) -> None:
+            del self._known[key]
+            self._now -= size
+
+        self._known[key] = weakref.ref(storage, free)
+        self._now += size
+        self.peak = max(self.peak, self._now)
+
+
+class _CountingMode(TorchDispatchMode):
+    def __init__(self, live: _LiveStorages) -> None:
+        super().__init__()
+        self._live = live
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_number = func is torch.ops.aten._local_scalar_dense.default
+        if is_number and isinstance(args[0], FakeTensor):  # `.item()`: there is no value
+            return 1.0 if args[0].dtype.is_floating_point else 1
+        returned = func(*args, **(kwargs or {}))
+        for each in tree_leaves(returned):
+            if isinstance(each, torch.Tensor):
+                self._live.note(_local(each))
+        return returned
+
+
+class _Held:
+    """A saved tensor; `release` is called when the backward pass has used it."""
+
+    __slots__ = ("release", "tensor")
+
+    def __init__(self, tensor: torch.Tensor, release: Callable[[], None]) -> None:
+        self.tensor = tensor
+        self.release = release
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class _SavedTensors:
+    """The storages that autograd keeps for backward passes.
+
+    Args:
+        own: Returns the storages of parameters and buffers, which are not counted.
+    """
+
+    def __init__(self, own: Callable[[], set[int]]) -> None:
+        self.peak = 0
+        self._find_own = own
+        self._own: set[int] = set()
+        self._now = 0
+        self._holders: Counter[int] = Counter()
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        """Count a tensor until what is returned is gone. A hook of autograd."""
+        storage = _local(tensor).untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if not self._holders:  # a forward pass begins
+            self._own = self._find_own()
+        if key in self._own:
+            return (tensor,)
+        if not self._holders[key]:
+            self._now += size
+            self.peak = max(self.peak, self._now)
+        self._holders[key] += 1
+        return _Held(tensor, lambda: self._release(key, size))
+
+    @staticmethod
+    def unpack(packed: Any) -> torch.Tensor:
+        """Return the tensor again. A hook of autograd."""
+        return packed.tensor if isinstance(packed, _Held) else packed[0]
+
+    def _release(self, key: int, size: int) -> None:
+        self._holders[key] -= 1
+        if not self._holders[key]:
+            del self._holders[key]
+            self._now -= size
