@@ -5,11 +5,13 @@
     optimizer               tensors in the states of the wrapped optimizers, after a step
     activations             the most that autograd has saved for backward passes at a time, without
                             parameters and buffers; the batch is among them if a layer saves it
-    peak                    the most that all tensors together had at a time
+    peak                    the most that these and all other tensors of a batch had at a time
+    device                  the memory of the GPU, or of the computer
 
 The first four are sums over storages, each counted once. On a GPU the peak is the allocator's, and
-`reserved` what it has taken from the device. Elsewhere the meter is a dispatch mode, which sees
-what operators return: not the memory that an operator frees before it returns.
+`reserved` what it has taken from the device. Elsewhere a dispatch mode adds up the storages that
+operators make while batches are trained. It does not see memory that an operator frees before it
+returns, nor parameters that FSDP gathers, which resizes storages.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import psutil
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -31,7 +34,7 @@ from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 
 class MemoryMeter:
-    """Counts while `counting()` is entered: from before the trial is built to after a step.
+    """Counts while `counting()` is entered: from the first batch to the end of a second step.
 
     Args:
         context: The trial's context.
@@ -39,22 +42,22 @@ class MemoryMeter:
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
-        self._live = _LiveStorages()
+        self._made = _MadeStorages()
         self._saved = _SavedTensors(self._own_storages)
         self._gradients = 0
+        self._buckets = 0
 
     @contextmanager
     def counting(self) -> Iterator[None]:
         """Count the tensors that the block makes."""
         hook = register_optimizer_step_pre_hook(self._note_gradients)
-        mode = _CountingMode(self._live)
+        has_allocator = self._context.device.type == "cuda"
         try:
-            with torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack):
-                if self._context.device.type == "cuda":
-                    yield
-                else:
-                    with mode:
-                        yield
+            with (
+                torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack),
+                nullcontext() if has_allocator else _CountingMode(self._made),
+            ):
+                yield
         finally:
             hook.remove()
 
@@ -68,23 +71,30 @@ class MemoryMeter:
             "buffers": num_bytes(b for model in models for b in model.buffers()),
             "gradients": self._gradients,
             "optimizer": num_bytes(tree_leaves(states)),
-            "peak": self._live.peak,
         }
         if not any(map(is_sharded, models)):
             found["activations"] = self._saved.peak
         if context.device.type == "cuda":
             found["peak"] = torch.cuda.max_memory_allocated(context.device)
             found["reserved"] = torch.cuda.max_memory_reserved(context.device)
+            found["device"] = torch.cuda.mem_get_info(context.device)[1]
+        else:
+            there = found["parameters"] + found["buffers"] + self._buckets
+            found["peak"] = there + self._made.peak
+            found["device"] = psutil.virtual_memory().total
         return {name: float(value) for name, value in found.items()}
 
     def _note_gradients(self, *_: object) -> None:
-        parameters = (p for model in self._context.models for p in model.parameters())
-        self._gradients = max(self._gradients, num_bytes(p.grad for p in parameters))
+        models = self._context.models
+        found = [p.grad for model in models for p in model.parameters() if p.grad is not None]
+        self._gradients = max(self._gradients, num_bytes(found))
+        # DDP makes its buckets, which gradients are views of, with the model.
+        before = [each for each in found if not self._made.has(each)]
+        self._buckets = max(self._buckets, num_bytes(before))
 
     def _own_storages(self) -> set[int]:
         models = self._context.models
-        own = (each for m in models for each in (*m.parameters(), *m.buffers()))
-        return {_local(each).untyped_storage()._cdata for each in own}
+        return {_key(each) for m in models for each in (*m.parameters(), *m.buffers())}
 
 
 def num_bytes(tensors: Iterable[Any]) -> int:
@@ -97,16 +107,25 @@ def _local(tensor: Any) -> torch.Tensor:
     return tensor.detach().to_local() if is_divided(tensor) else tensor
 
 
-class _LiveStorages:
-    """The storages that operators have returned and that are not freed yet."""
+def _key(tensor: torch.Tensor) -> int:
+    return _local(tensor).untyped_storage()._cdata
+
+
+class _MadeStorages:
+    """The storages that operators have made and that are not freed yet."""
 
     def __init__(self) -> None:
         self.peak = 0
         self._now = 0
         self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
-    def note(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Return whether the tensor's storage is one of them."""
+        return _key(tensor) in self._known
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Add a tensor's storage, until it is freed."""
+        storage = _local(tensor).untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key in self._known:
             return
@@ -121,19 +140,25 @@ class _LiveStorages:
 
 
 class _CountingMode(TorchDispatchMode):
-    def __init__(self, live: _LiveStorages) -> None:
+    def __init__(self, made: _MadeStorages) -> None:
         super().__init__()
-        self._live = live
+        self._made = made
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_number = func is torch.ops.aten._local_scalar_dense.default
         if is_number and isinstance(args[0], FakeTensor):  # `.item()`: there is no value
             return 1.0 if args[0].dtype.is_floating_point else 1
-        returned = func(*args, **(kwargs or {}))
-        for each in tree_leaves(returned):
-            if isinstance(each, torch.Tensor):
-                self._live.note(_local(each))
+        kwargs = kwargs or {}
+        returned = func(*args, **kwargs)
+        given = {_key(each) for each in _tensors((args, kwargs))}
+        for each in _tensors(returned):
+            if _key(each) not in given:  # else it is a view, or was changed in place
+                self._made.add(each)
         return returned
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    return (each for each in tree_leaves(tree) if isinstance(each, torch.Tensor))
 
 
 class _Held:

@@ -16,12 +16,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
+from det_jupyter.contract.values.text import error_text
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, open_training, to_device
 from det_jupyter.pytorch.metrics.evaluation import set_training
 from det_jupyter.pytorch.rules import RunRules
 from det_jupyter.pytorch.training.building import build_loader, build_trial
-from det_jupyter.pytorch.training.rehearsal import Rehearsal
+from det_jupyter.pytorch.training.memory_meter import MemoryMeter
 from det_jupyter.pytorch.training.schedule import training_units
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
@@ -30,33 +31,31 @@ _STEPS = 2  # the second has the optimizer's states from its beginning
 
 
 def train_on_meta(
-    trial_class: type[PyTorchTrial],
-    context: PyTorchTrialContext,
-    rehearsal: Rehearsal,
-    rules: RunRules,
-    seed: int,
-) -> None:
-    """Build the trial, train two windows of batches, and report the memory of its tensors.
+    trial_class: type[PyTorchTrial], context: PyTorchTrialContext, rules: RunRules, seed: int
+) -> dict[str, float]:
+    """Build the trial, train two windows of batches, and return the memory of its tensors.
 
     Raises:
         ConfigError: The trial, or an operator of it, needs values.
     """
     fake = FakeTensorMode(allow_non_fake_inputs=True)
+    meter = MemoryMeter(context)
     try:
-        with rehearsal.counting(context):
-            with fake, _converting_fakes():
-                trial = build_trial(trial_class, context, rules.metric, seed)
-            batches = _Batches(trial, context, rules, seed)
-            with fake:
-                batches.train()
+        with fake, _converting_fakes():
+            trial = build_trial(trial_class, context, rules.metric, seed)
+        batches = _Batches(trial, context, rules, seed)
+        with fake, meter.counting():
+            batches.train()
     except ConfigError:
         raise
     except Exception as error:  # the user's code may raise anything
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ConfigError(
-            [f"entrypoint: a batch cannot be computed without values ({reason}); free a slot"]
+            [
+                "entrypoint: without a free slot a batch is computed without values, which this "
+                f"trial does not allow: {error_text(error)}"
+            ]
         ) from error
-    rehearsal.report(context.position.batch_idx + 1, {})
+    return meter.read()
 
 
 class _Batches:

@@ -8,11 +8,11 @@
                 same share of exchanges); in each, the records that all ranks train per second
     the end     the chief reports the median of the slices and the run leaves, without a checkpoint
 
-`experiment.diagnose()` sets the variable to run its recipes, and an estimate (client/diagnosing/)
-to measure a trial before it is submitted. Changes that a configuration can express are made there;
-others are made here: `replay=16` trains the first 16 batches over and over from memory, `workers=1`
-gives the training data more loader workers. `memory=1` counts the memory of tensors until the end
-of the warm-up; with `fake=1`, too, the run ends there, on tensors without values (meta_batches.py).
+`experiment.diagnose()` sets the variable to run its recipes, and an estimate before a submission.
+Changes that a configuration can express are made there; others are made here: `replay=16` trains
+the first 16 batches over and over from memory, `workers=1` gives the training data more loader
+workers. `memory=1` counts the memory of tensors in the warm-up (memory_meter.py); with `fake=1`,
+too, nothing else is done, and tensors have no values (meta_batches.py).
 
 All ranks end at the same batch, because the chief's request to leave is exchanged
 (batch_events.py). If the run has to leave earlier for another reason, it ends without a report.
@@ -68,8 +68,8 @@ class RehearsalPlan:
             return cls(**{name: float(value) for name, value in given.items()})
         except (TypeError, ValueError):
             raise ConfigError(
-                f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N workers=1 "
-                "memory=1 fake=1"
+                f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N "
+                "workers=1 memory=1 fake=1"
             ) from None
 
 
@@ -111,11 +111,9 @@ class Rehearsal:
 
     @contextmanager
     def counting(self, context: PyTorchTrialContext) -> Iterator[None]:
-        """Count the memory of what the block makes, if the plan has `memory`."""
+        """Count the memory of batches that are trained in the block, if the plan has `memory`."""
         with self._counting:
-            if self.plan.memory:
-                self._meter = MemoryMeter(context)
-                self._counting.enter_context(self._meter.counting())
+            self._meter = MemoryMeter(context) if self.plan.memory else None
             yield
 
     def prepare(self, loader: Any) -> None:
@@ -139,6 +137,8 @@ class Rehearsal:
 
     def replayed(self, stream: BatchStream) -> BatchStream:
         """Return the stream to train: the given one, or a replay of its first batches."""
+        if self._meter is not None:  # the first batch is next
+            self._counting.enter_context(self._meter.counting())
         if not self.plan.replay:
             return stream
         self._replay = Replay(stream, int(self.plan.replay))
@@ -183,13 +183,8 @@ class Rehearsal:
             rates = {"records_per_s": middle, "low": low, "high": high}
             found = rates | {"seconds": self._measured_s} | self._workers
             if self._meter is not None:
-                found["seconds_per_batch"] = self._batch_records / middle
-            self.report(steps, found)
-
-    def report(self, steps: int, found: Mapping[str, float]) -> None:
-        """Report numbers, and the memory of tensors if it was counted. On the chief."""
-        memory = {} if self._meter is None else self._meter.read()
-        self.core.train.report_metrics(GROUP, steps, {**found, **memory})
+                found |= self._meter.read() | {"seconds_per_batch": self._batch_records / middle}
+            self.core.train.report_metrics(GROUP, steps, found)
 
 
 _MIN_RECORDED = 2  # batches, however slow the stream is

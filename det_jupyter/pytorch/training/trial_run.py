@@ -20,7 +20,7 @@ from det_jupyter.pytorch.training.init import context_of_rank
 from det_jupyter.pytorch.training.interruptions import Interruption, write_place
 from det_jupyter.pytorch.training.loop import Loop, loop_class
 from det_jupyter.pytorch.training.meta_batches import train_on_meta
-from det_jupyter.pytorch.training.rehearsal import Rehearsal
+from det_jupyter.pytorch.training.rehearsal import GROUP, Rehearsal
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, context_class
 
 
@@ -82,7 +82,8 @@ class TrialRun:
         if rehearsal is None:
             return self._train(start, rules, None)
         if rehearsal.plan.fake:
-            train_on_meta(self._trial_class, self.context, rehearsal, rules, plan.seed)
+            found = train_on_meta(self._trial_class, self.context, rules, plan.seed)
+            core.train.report_metrics(GROUP, 0, found)
             return "stopped"
         with rehearsal.counting(self.context):
             return self._train(start, rules, rehearsal)
