@@ -119,7 +119,6 @@ class _Runs:
                 pass
             except RankFailed as error:
                 if which == "first" and not self._lacked_memory:
-                    # Without the number of the run, which is deleted.
                     error.args = (f"{VERB}: the first trial fails: {error.reason}",)
                     raise
                 problem = error.reason
@@ -143,7 +142,7 @@ class _Runs:
             trial=which,
             hparams=hparams,
             way=way,
-            ranks=max(1, self._slots),
+            slots=self._slots,
             is_gpu=bool(self._gpus),
             problem=problem,
         )
@@ -183,10 +182,12 @@ class _Runs:
             if state is State.CANCELED or not curves:
                 raise Conflict(f"{VERB}: the run of the {which} trial was killed")
             return {name: curve.values[-1] or 0.0 for name, curve in curves.items()}
-        except RankFailed:
+        except RankFailed as error:
             is_over = True
-            failures = [trial.failure for trial in experiment.view.trials]
-            self._lacked_memory = any(each is not None and each.no_memory for each in failures)
+            for failure in (trial.failure for trial in experiment.view.trials):
+                if failure is not None:  # its text is without the number of the run
+                    self._lacked_memory = failure.no_memory
+                    error.reason = failure.error
             raise
         finally:
             if not is_over:
@@ -232,13 +233,13 @@ def on_ranks(found: TrialEstimate, *, is_sharded: bool) -> TrialEstimate:
     FSDP divides what stands between batches. DDP's buckets hold gradients all the time; one rank
     frees them before it has all activations.
     """
-    if found.ranks == 1 or found.peak_bytes is None:
+    if found.slots < 2 or found.peak_bytes is None:
         return found
     parts = (found.parameter_bytes, found.gradient_bytes, found.optimizer_bytes)
     whole = [part or 0 for part in parts]
     if not is_sharded:
         return found.model_copy(update={"peak_bytes": found.peak_bytes + whole[1]})
-    shares = [ceil(part / found.ranks) for part in whole]
+    shares = [ceil(part / found.slots) for part in whole]
     standing = whole[0] + whole[2] - shares[0] - shares[2]
     return found.model_copy(
         update={

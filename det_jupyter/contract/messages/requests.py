@@ -200,7 +200,7 @@ class TrialEstimate(Wire):
     hparams: dict[str, Any]
     # With real batches on slots, or without a slot on tensors that have no values.
     way: Literal["slot", "meta"]
-    ranks: int
+    slots: int
     is_gpu: bool = False
     parameter_bytes: int | None = None
     gradient_bytes: int | None = None

@@ -112,11 +112,11 @@ def _time(view: PreviewView, at: float) -> str:
 def _way(view: PreviewView) -> str:
     """Return how the estimates were made, above their table."""
     first = view.estimates[0]
-    on = f"on {count(first.ranks, 'slot')}" if view.slots else "without slots"
+    on = f"on {count(first.slots, 'slot')}" if first.slots else "without slots"
     if all(each.way == "slot" for each in view.estimates):
         return f"Memory of a rank, measured with some batches {on}:"
-    no_slot = "a slot" if first.ranks == 1 else f"{first.ranks} slots at once"
-    return f"Memory of a rank, computed on tensors without values, since {no_slot} is not free:"
+    wanted = "no slot is" if first.slots < 2 else f"{first.slots} slots are not"
+    return f"Memory of a rank, computed on tensors without values, as {wanted} free:"
 
 
 def _need_rows(view: PreviewView) -> list[tuple[str, ...]]:
@@ -153,7 +153,7 @@ def _verdicts(view: PreviewView) -> list[str]:
         if each.peak_bytes is None or not each.slot_bytes:
             continue
         # Ranks on CPUs share the memory of their computer.
-        needed = each.peak_bytes * (1 if each.is_gpu else each.ranks)
+        needed = each.peak_bytes * (1 if each.is_gpu else max(1, each.slots))
         where = "a GPU" if each.is_gpu else "the computer"
         if needed > each.slot_bytes:
             lines.append(
@@ -242,17 +242,19 @@ def preview_with_estimates(
         ConfigError: The entrypoint is no class, or no trial fits into a slot.
         RankFailed: The first trial fails.
     """
+    view = preview_draft(client, draft, seconds_per_batch)
     try:
         found = estimate(client, request, config, lambda number: Experiment(client, number))
     except ConfigError as error:
         raise draft.located(error.problems) from None
-    pace_s = found[0].seconds_per_batch if seconds_per_batch is None else seconds_per_batch
-    view = preview_draft(client, draft, pace_s)
-    pace = view.pace
-    if pace is not None and seconds_per_batch is None and pace_s is not None:
-        source = pace.source.replace("as given", "measured now")
-        pace = pace.model_copy(update={"source": source})
-    return view.model_copy(update={"estimates": found, "pace": pace})
+    if seconds_per_batch is None and found[0].seconds_per_batch is not None:
+        view = preview_draft(client, draft, found[0].seconds_per_batch)
+        if view.pace is not None:
+            source = view.pace.source.replace("as given", "measured now")
+            view = view.model_copy(
+                update={"pace": view.pace.model_copy(update={"source": source})}
+            )
+    return view.model_copy(update={"estimates": found})
 
 
 def preview(call: Call) -> str:

@@ -104,11 +104,13 @@ def num_bytes(tensors: Iterable[Any]) -> int:
 
 
 def _local(tensor: Any) -> torch.Tensor:
-    return tensor.detach().to_local() if is_divided(tensor) else tensor
+    local: torch.Tensor = tensor.detach().to_local() if is_divided(tensor) else tensor
+    return local
 
 
 def _key(tensor: torch.Tensor) -> int:
-    return _local(tensor).untyped_storage()._cdata
+    key: int = _local(tensor).untyped_storage()._cdata
+    return key
 
 
 class _MadeStorages:
@@ -141,7 +143,7 @@ class _MadeStorages:
 
 class _CountingMode(TorchDispatchMode):
     def __init__(self, made: _MadeStorages) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._made = made
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

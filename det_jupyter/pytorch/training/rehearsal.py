@@ -113,7 +113,8 @@ class Rehearsal:
     def counting(self, context: PyTorchTrialContext) -> Iterator[None]:
         """Count the memory of batches that are trained in the block, if the plan has `memory`."""
         with self._counting:
-            self._meter = MemoryMeter(context) if self.plan.memory else None
+            if self.plan.memory:
+                self._meter = MemoryMeter(context)
             yield
 
     def prepare(self, loader: Any) -> None:
