@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from math import ceil
+from operator import getitem
 from typing import Any, Literal
 
 from det_jupyter.client.client import Client
@@ -26,7 +28,7 @@ from det_jupyter.client.diagnosing.derived import (
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.pools import DEFAULT_POOL
 from det_jupyter.contract.messages import CreateExperiment, SlotView, State, TrialEstimate
-from det_jupyter.contract.schema.hyperparameters import extreme_hparams
+from det_jupyter.contract.schema.hyperparameters import extreme_hparams, is_range, leaves
 from det_jupyter.contract.values.text import size
 from det_jupyter.errors import ConfigError, Conflict, Problem, RankFailed
 from det_jupyter.view import ViewState
@@ -127,8 +129,10 @@ class _Runs:
         try:
             found = self._estimate(which, hparams, "meta")
         except (RankFailed, Conflict, ConfigError) as error:
+            if problem:
+                return self._failed(which, hparams, "slot", problem)
             reason = error.reason if isinstance(error, RankFailed) else str(error)
-            return self._failed(which, hparams, "meta", problem or reason)
+            return self._failed(which, hparams, "meta", reason)
         return found.model_copy(update={"problem": problem})
 
     def _has_slots(self) -> bool:
@@ -138,9 +142,10 @@ class _Runs:
     def _failed(
         self, which: Which, hparams: dict[str, Any], way: Literal["slot", "meta"], problem: str
     ) -> TrialEstimate:
+        drawn = [path for path, spec in leaves(self._config.hyperparameters) if is_range(spec)]
         return TrialEstimate(
             trial=which,
-            hparams=hparams,
+            hparams={".".join(path): reduce(getitem, path, hparams) for path in drawn},
             way=way,
             slots=self._slots,
             is_gpu=bool(self._gpus),

@@ -197,7 +197,7 @@ class TrialEstimate(Wire):
     """What one rank of a trial needs; numbers of bytes are None if they are not known."""
 
     trial: Literal["first", "smallest", "largest"]  # the others have all ranges at their ends
-    hparams: dict[str, Any]
+    hparams: dict[str, Any]  # those that are drawn, by their paths with dots
     # With real batches on slots, or without a slot on tensors that have no values.
     way: Literal["slot", "meta"]
     slots: int

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from functools import reduce
 from html import escape
-from operator import getitem
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.diagnosing.estimating import estimate
@@ -115,14 +113,16 @@ def _way(view: PreviewView) -> str:
     on = f"on {count(first.slots, 'slot')}" if first.slots else "without slots"
     if all(each.way == "slot" for each in view.estimates):
         return f"Memory of a rank, measured with some batches {on}:"
-    wanted = "no slot is" if first.slots < 2 else f"{first.slots} slots are not"
-    return f"Memory of a rank, computed on tensors without values, as {wanted} free:"
+    why = "no slot is free" if first.slots < 2 else f"{first.slots} slots are not free"
+    if any(each.problem and each.peak_bytes for each in view.estimates):
+        why = "a batch did not fit"
+    return f"Memory of a rank, computed on tensors without values, as {why}:"
 
 
 def _need_rows(view: PreviewView) -> list[tuple[str, ...]]:
     return [
         (
-            _which(view, each),
+            _which(each),
             *map(_size, (each.parameter_bytes, each.gradient_bytes, each.optimizer_bytes)),
             *map(_size, (each.activation_bytes, each.peak_bytes)),
             "-" if each.seconds_per_batch is None else f"{each.seconds_per_batch:.2g} s",
@@ -131,13 +131,10 @@ def _need_rows(view: PreviewView) -> list[tuple[str, ...]]:
     ]
 
 
-def _which(view: PreviewView, each: TrialEstimate) -> str:
-    """Return a trial by its place and the first of the hyperparameters that differ."""
-    drawn = [
-        f"{name}={hparam_text(reduce(getitem, name.split('.'), each.hparams))}"
-        for name in [item.name for item in view.ranges][:_MAX_DRAWN]
-    ]
-    return f"{each.trial} ({', '.join(drawn)})" if drawn else each.trial
+def _which(each: TrialEstimate) -> str:
+    """Return a trial by its place and the first of the hyperparameters that are drawn."""
+    drawn = [f"{name}={hparam_text(value)}" for name, value in each.hparams.items()]
+    return f"{each.trial} ({', '.join(drawn[:_MAX_DRAWN])})" if drawn else each.trial
 
 
 def _size(num_bytes: int | None) -> str:
@@ -146,9 +143,14 @@ def _size(num_bytes: int | None) -> str:
 
 def _verdicts(view: PreviewView) -> list[str]:
     """Return a sentence for each trial that fails or does not fit, or one that all fit."""
-    lines, most = [], ""
+    lines, most = [], "How much memory the slots have is not known."
     for each in sorted(view.estimates, key=lambda each: each.peak_bytes or 0):
-        if each.problem:
+        if each.problem and each.way == "meta" and each.peak_bytes is None:
+            lines.append(
+                f"The {each.trial} trial cannot be computed without values: {each.problem}; "
+                "estimate it again when slots are free"
+            )
+        elif each.problem:
             lines.append(f"The {each.trial} trial could not train a batch: {each.problem}")
         if each.peak_bytes is None or not each.slot_bytes:
             continue
@@ -162,7 +164,7 @@ def _verdicts(view: PreviewView) -> list[str]:
             )
         else:
             most = f"At the peak {size(needed)} of the {size(each.slot_bytes)} that {where} has."
-    return lines or [most] if most else lines
+    return lines or [most]
 
 
 def render_page(view: PreviewView, at: float) -> str:

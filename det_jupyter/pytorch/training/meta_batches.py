@@ -16,7 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from det_jupyter.contract.values.text import error_text
+from det_jupyter.contract.values.text import error_line
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import DataLoader, open_training, to_device
 from det_jupyter.pytorch.metrics.evaluation import set_training
@@ -49,12 +49,7 @@ def train_on_meta(
     except ConfigError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise ConfigError(
-            [
-                "entrypoint: without a free slot a batch is computed without values, which this "
-                f"trial does not allow: {error_text(error)}"
-            ]
-        ) from error
+        raise ConfigError([error_line(error)]) from error
     return meter.read()
 
 
