@@ -35,7 +35,7 @@ from det_jupyter.view import ViewState
 
 VERB = "estimate"
 _GROUP = "rehearsal"  # group of the metrics that a run reports
-_SECONDS = 1.0  # duration of the measurement of speed
+_SECONDS = 0.5  # duration of the measurement of speed
 _QUEUED_S = 10.0  # how long a run waits for slots that were free
 _ONLY_CLASSES = "the batches of other loops cannot be counted from outside"
 

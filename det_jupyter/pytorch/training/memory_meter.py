@@ -20,6 +20,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import psutil
@@ -38,10 +39,14 @@ class MemoryMeter:
 
     Args:
         context: The trial's context.
+
+    Attributes:
+        truth: What conditions on fake tensors are; may be changed while it counts.
     """
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
+        self.truth = Truth()
         self._made = _MadeStorages()
         self._saved = _SavedTensors(self._own_storages)
         self._gradients = 0
@@ -55,7 +60,7 @@ class MemoryMeter:
         try:
             with (
                 torch.autograd.graph.saved_tensors_hooks(self._saved.pack, self._saved.unpack),
-                nullcontext() if has_allocator else _CountingMode(self._made),
+                nullcontext() if has_allocator else _CountingMode(self._made, self.truth),
             ):
                 yield
         finally:
@@ -141,15 +146,24 @@ class _MadeStorages:
         self.peak = max(self.peak, self._now)
 
 
+@dataclass(slots=True)
+class Truth:
+    """What a condition on tensors without values evaluates to, such as `if loss.isnan()`."""
+
+    value: bool = False
+    is_used: bool = False
+
+
 class _CountingMode(TorchDispatchMode):
-    def __init__(self, made: _MadeStorages) -> None:
+    def __init__(self, made: _MadeStorages, truth: Truth) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._made = made
+        self._truth = truth
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_number = func is torch.ops.aten._local_scalar_dense.default
         if is_number and isinstance(args[0], FakeTensor):  # `.item()`: there is no value
-            return 1.0 if args[0].dtype.is_floating_point else 1
+            return self._made_up(args[0].dtype)
         kwargs = kwargs or {}
         returned = func(*args, **kwargs)
         given = {_key(each) for each in _tensors((args, kwargs))}
@@ -157,6 +171,12 @@ class _CountingMode(TorchDispatchMode):
             if _key(each) not in given:  # else it is a view, or was changed in place
                 self._made.add(each)
         return returned
+
+    def _made_up(self, dtype: torch.dtype) -> float | bool:
+        if dtype is not torch.bool:
+            return 1.0 if dtype.is_floating_point else 1
+        self._truth.is_used = True
+        return self._truth.value
 
 
 def _tensors(tree: Any) -> Iterator[torch.Tensor]:

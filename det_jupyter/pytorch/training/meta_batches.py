@@ -2,7 +2,9 @@
 
 The trial is built under torch's FakeTensorMode, so its tensors have shapes and types only, and
 operators compute those of their results. The data is real: one batch is loaded, and its shapes are
-used. What needs values fails, but `.item()` returns 1 (memory_meter.py).
+used. What needs values fails, but `.item()` returns 1 (memory_meter.py). If conditions depend on
+values, the batches are trained with all of them false, and with all of them true: which way
+`if loss.isnan()` and `if loss.isfinite()` lead to the end of the batch is not known.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from det_jupyter.pytorch.data import DataLoader, open_training, to_device
 from det_jupyter.pytorch.metrics.evaluation import set_training
 from det_jupyter.pytorch.rules import RunRules
 from det_jupyter.pytorch.training.building import build_loader, build_trial
-from det_jupyter.pytorch.training.memory_meter import MemoryMeter
+from det_jupyter.pytorch.training.memory_meter import MemoryMeter, Truth
 from det_jupyter.pytorch.training.schedule import training_units
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 from det_jupyter.pytorch.trial.definition import PyTorchTrial
@@ -45,7 +47,7 @@ def train_on_meta(
             trial = build_trial(trial_class, context, rules.metric, seed)
         batches = _Batches(trial, context, rules, seed)
         with fake, meter.counting():
-            batches.train()
+            batches.train(meter.truth)
     except ConfigError:
         raise
     except Exception as error:  # the user's code may raise anything
@@ -75,11 +77,28 @@ class _Batches:
         self._context = context
         self._batch = to_device(batch, context.device) if context.moves_batches else batch
 
-    def train(self) -> None:
-        """Train; called in a fake mode."""
+    def train(self, truth: Truth) -> None:
+        """Train, also with the other truth if conditions ask for it; called in a fake mode.
+
+        Raises:
+            Exception: The user's error of the first way, if no way leads to the end.
+        """
+        self._context.stepping.precision.scaler = None  # it reads whether gradients are finite
+        set_training(self._context.models)
+        errors = []
+        for value in (False, True):
+            truth.value = value
+            try:
+                self._train_windows()
+            except Exception as error:  # the user's code may raise anything
+                errors.append(error.with_traceback(None))  # its frames hold the batch's tensors
+            if not truth.is_used:
+                break
+        if errors and (not truth.is_used or len(errors) > 1):
+            raise errors[0]
+
+    def _train_windows(self) -> None:
         trial, context = self._trial, self._context
-        context.stepping.precision.scaler = None  # it reads whether gradients are finite
-        set_training(context.models)
         for index in range(_STEPS * context.position.aggregation_frequency):
             context.stepping.begin_batch(index, self._share)
             trial.train_batch(self._fake_batch(), 0, index)
