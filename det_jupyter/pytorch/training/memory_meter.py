@@ -216,6 +216,7 @@ class _SavedTensors:
         key, size = storage._cdata, storage.nbytes()
         if not self._holders:  # a forward pass begins
             self._own = self._find_own()
+        tensor = tensor.detach()  # else a graph that no backward pass frees would hold itself
         if key in self._own:
             return (tensor,)
         if not self._holders[key]:

@@ -146,10 +146,11 @@ def test_tensors_without_values_take_as_much_as_real_ones(
     fake = rehearsed(tmp_path / "b", Usual, **options)
     for part in ("parameters", "gradients", "optimizer", "activations", "device"):
         assert fake[part] == real[part] > 0
-    assert fake["peak"] == pytest.approx(real["peak"], rel=0.5), "real batches are loaded ahead"
+    assert fake["activations"] < fake["peak"] <= real["peak"], "real batches are loaded ahead"
     assert real["seconds_per_batch"] == pytest.approx(8 / real["records_per_s"])
     assert "seconds_per_batch" not in fake
-    assert rehearsed(tmp_path / "d", Finite, **options) == fake
+    finite = rehearsed(tmp_path / "d", Finite, **options)
+    assert finite == {**fake, "activations": fake["activations"] + 4}, "isfinite saves the loss"
     half = rehearsed(tmp_path / "c", Usual, optimizations={"mixed_precision": "fp16"})
     assert half["activations"] < fake["activations"], "layers save 16-bit numbers"
 
