@@ -113,10 +113,10 @@ def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) ->
 
 def test_an_estimate_measures_batches_and_leaves_nothing(folder: Folder) -> None:
     said = folder.det("e create config.yaml . --estimate")
-    head = said.index("Memory of a rank, measured with some batches on 1 slot:")
+    head = said.index("Memory of a rank, measured with some batches on 2 slots:")
     _, _, names, cells, _, verdict = said[head:].splitlines()
-    found = dict(zip(names.split(), cells.split(), strict=False))
-    assert found["parameters"] == found["gradients"]
+    assert names.split()[1:4] == ["parameters", "gradients", "optimizer"]
+    assert cells.split()[:7] == ["first", *["644", "B"] * 3], "161 numbers, and their momentum"
     assert "that the computer has" in verdict
     assert "s a batch, measured now)" in said[:head]
     assert "No experiments yet" in folder.det("e list")
