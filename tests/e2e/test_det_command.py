@@ -112,8 +112,8 @@ def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) ->
 
 
 def test_an_estimate_measures_batches_and_leaves_nothing(folder: Folder) -> None:
-    said = folder.det("e create config.yaml . --estimate")
-    head = said.index("Memory of a rank, measured with some batches on 2 slots:")
+    said = folder.det("e create config.yaml . --estimate --config resources.slots_per_trial=1")
+    head = said.index("Memory of a rank, measured with some batches on 1 slot:")
     _, _, names, cells, _, verdict = said[head:].splitlines()
     assert names.split()[1:4] == ["parameters", "gradients", "optimizer"]
     assert cells.split()[:7] == ["first", *["644", "B"] * 3], "161 numbers, and their momentum"

@@ -41,7 +41,7 @@ def allocated(run: Callable[[], None]) -> int:
     """Return the most memory that torch's CPU allocator had given out at a time in a call."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         run()
-    results = profiled.profiler.kineto_results  # type: ignore[union-attr]
+    results = profiled.profiler.kineto_results
     events = [each for each in results.events() if each.name() == "[memory]"]
     now = most = 0
     for event in sorted(events, key=lambda each: each.start_ns()):
@@ -104,7 +104,7 @@ class Usual(Line):
         self.context = context
         model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
         self.model = context.wrap_model(model.to(torch.float16).to("cpu", torch.float32))
-        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
+        self.adam = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
 
     def finds_problem(self, loss: torch.Tensor) -> bool:
         return bool(loss.isnan())
@@ -116,7 +116,7 @@ class Usual(Line):
             raise ValueError("NaN")
         self.context.backward(loss)
         self.context.step_optimizer(
-            self.optimizer, clip_grads=lambda them: nn.utils.clip_grad_norm_(them, 1.0)
+            self.adam, clip_grads=lambda them: nn.utils.clip_grad_norm_(them, 1.0)
         )
         return {"loss": loss.item()}
 
@@ -133,7 +133,8 @@ def rehearsed(folder: Path, trial: type[Line], **configuration: Any) -> dict[str
     run = Planned(folder, trial, target=length, configuration=configuration)
     assert run.train() == "stopped"
     [report] = [each for each in run.records(MetricsReported) if each.group == "rehearsal"]
-    return report.metrics
+    metrics: dict[str, Any] = report.metrics
+    return metrics
 
 
 def test_tensors_without_values_take_as_much_as_real_ones(
