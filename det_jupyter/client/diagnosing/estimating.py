@@ -105,8 +105,13 @@ class _Runs:
         self._config = config
         self._handle_of = handle_of
         self._slots = config.resources.slots_per_trial
+        self._lacked_memory = False  # the last run that failed
         name = config.resources.resource_pool or DEFAULT_POOL
-        self._pool = next(pool for pool in client.pools() if pool.name == name)
+        pools = {pool.name: pool for pool in client.pools()}
+        if name not in pools:
+            problem = f"got {name!r}, expected one of {', '.join(pools)}"
+            raise ConfigError([Problem("resources.resource_pool", problem)])
+        self._pool = pools[name]
         slots = [slot.slot for agent in self._pool.agents for slot in agent.slots]
         self._gpus = [slot for slot in slots if slot.kind == "cuda"] if self._slots else []
         self.line = ProgressLine()
@@ -201,9 +206,9 @@ class _Runs:
 
     def _derived(self, hparams: dict[str, Any], way: Literal["slot", "meta"]) -> CreateExperiment:
         config = self._config
-        windows = 2 * config.optimizations.aggregation_frequency
+        window = config.optimizations.aggregation_frequency
         if way == "slot":
-            words = f"seconds={_SECONDS:g} warmup={windows} memory=1"
+            words = f"seconds={_SECONDS:g} warmup={2 * window} every={window} memory=1"
             return derive_rehearsal(self._request, VERB, words, hparams=hparams)
         batch_size = hparams.get("global_batch_size")
         if isinstance(batch_size, int) and self._slots:

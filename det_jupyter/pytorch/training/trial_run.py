@@ -81,6 +81,11 @@ class TrialRun:
         rehearsal = Rehearsal.of(os.environ, core)
         if rehearsal is None:
             return self._train(start, rules, None)
+        if rehearsal.plan.memory and "wrap_model" not in self.context.has_to_wrap():
+            name = self._trial_class.__name__
+            raise ConfigError(
+                [f"entrypoint: {name} has engines of DeepSpeed, whose memory is not counted"]
+            )
         if rehearsal.plan.fake:
             found = train_on_meta(self._trial_class, self.context, rules, plan.seed)
             core.train.report_metrics(GROUP, 0, found)

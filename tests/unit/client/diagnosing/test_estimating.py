@@ -152,6 +152,11 @@ def test_runs_get_the_slots_of_a_trial_and_save_nothing() -> None:
     assert master.rehearsals == ["seconds="] * 3
 
 
+def test_a_pool_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="resource_pool: got 'night', expected one of default"):
+        estimated(FakeMaster(), config(resources={"resource_pool": "night"}))
+
+
 def test_without_free_slots_a_rank_is_computed_with_its_share_of_the_batch() -> None:
     master = FakeMaster(MEASURED, num_free=1, memory_bytes=80 * GB)
     one = {"hyperparameters": {"global_batch_size": 9}, "resources": {"slots_per_trial": 2}}
