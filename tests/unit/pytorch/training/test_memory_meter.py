@@ -172,3 +172,17 @@ def test_a_trial_that_needs_values_is_named(
     with pytest.raises(ConfigError, match="DynamicOutputShapeException"):
         rehearsed(tmp_path, Choosing)
     assert nn.Module._apply is swapping
+
+
+class Engines(Line):
+    """Has no models, but engines."""
+
+    class _context_class(pytorch.PyTorchTrialContext):
+        def has_to_wrap(self) -> dict[str, Any]:
+            return {"wrap_model_engine": self.models}
+
+
+def test_engines_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "seconds=0.02 warmup=2 memory=1")
+    with pytest.raises(ConfigError, match="Engines has engines of DeepSpeed"):
+        rehearsed(tmp_path, Engines)
