@@ -31,9 +31,12 @@ def test_parts_are_exact_and_the_peak_is_the_allocators() -> None:
             optimizer.zero_grad()
     found = meter.read()
     numbers = sum(each.numel() for each in model.parameters())
-    assert found["parameters"] == found["gradients"] == 4 * numbers
-    assert found["optimizer"] == 8 * numbers + 4 * 4, "two moments, and a step on the CPU each"
-    assert found["activations"] == 4 * 256 * (512 + 2048 + 512)
-    standing = found["parameters"] + found["optimizer"]
-    assert standing < found["peak"] <= found["reserved"] < found["device"]
-    assert found["device"] == torch.cuda.mem_get_info(device)[1]
+    assert found["parameter_bytes"] == found["gradient_bytes"] == 4 * numbers
+    assert found["optimizer_bytes"] == 8 * numbers + 4 * 4, (
+        "two moments, and a step on the CPU each"
+    )
+    assert found["activation_bytes"] == 4 * 256 * (512 + 2048 + 512)
+    standing = found["parameter_bytes"] + found["optimizer_bytes"]
+    assert standing < torch.cuda.max_memory_allocated(device) <= found["peak_bytes"]
+    assert found["peak_bytes"] < found["slot_bytes"]
+    assert found["slot_bytes"] == torch.cuda.mem_get_info(device)[1]

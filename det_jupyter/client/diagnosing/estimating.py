@@ -11,9 +11,9 @@ ranges at their lower and at their upper ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from functools import reduce
-from math import ceil
+from math import ceil, inf
 from operator import getitem
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ from det_jupyter.client.diagnosing.derived import (
 )
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.config.pools import DEFAULT_POOL
-from det_jupyter.contract.messages import CreateExperiment, SlotView, State, TrialEstimate
+from det_jupyter.contract.messages import CreateExperiment, State, TrialEstimate
 from det_jupyter.contract.schema.hyperparameters import extreme_hparams, is_range, leaves
 from det_jupyter.contract.values.text import size
 from det_jupyter.errors import ConfigError, Conflict, Problem, RankFailed
@@ -161,14 +161,15 @@ class _Runs:
         self, which: Which, hparams: dict[str, Any], way: Literal["slot", "meta"]
     ) -> TrialEstimate:
         measured = self._run(which, hparams, way)
-        sharding = self._config.optimizations.sharding
-        found = self._failed(which, hparams, way, "").model_copy(update=as_bytes(measured))
+        fields = TrialEstimate.model_fields
+        known = {name: value for name, value in measured.items() if name in fields}
+        bytes_ = {name: int(known[name]) for name in known if name.endswith("_bytes")}
+        found = self._failed(which, hparams, way, "").model_copy(update=known | bytes_)
         if way == "slot":
-            return found.model_copy(
-                update={"seconds_per_batch": measured.get("seconds_per_batch")}
-            )
-        found = on_ranks(found, is_sharded=sharding is not None)
-        return found.model_copy(update={"slot_bytes": largest(self._gpus) or found.slot_bytes})
+            return found
+        largest = max((slot.memory_bytes for slot in self._gpus), default=0)
+        found = found.model_copy(update={"slot_bytes": largest or found.slot_bytes})
+        return on_ranks(found, is_sharded=self._config.optimizations.sharding is not None)
 
     def _run(
         self, which: Which, hparams: dict[str, Any], way: Literal["slot", "meta"]
@@ -222,21 +223,6 @@ class _Runs:
         )
 
 
-def as_bytes(measured: Mapping[str, float]) -> dict[str, int | None]:
-    """Return the fields of an estimate that a rehearsal has measured (memory_meter.py)."""
-    names = {
-        "parameter_bytes": "parameters",
-        "gradient_bytes": "gradients",
-        "optimizer_bytes": "optimizer",
-        "activation_bytes": "activations",
-        "peak_bytes": "reserved" if "reserved" in measured else "peak",
-        "slot_bytes": "device",
-    }
-    return {
-        field: int(measured[name]) if name in measured else None for field, name in names.items()
-    }
-
-
 def on_ranks(found: TrialEstimate, *, is_sharded: bool) -> TrialEstimate:
     """Return the estimate for a rank of several, from that for one rank with its share of a batch.
 
@@ -261,28 +247,15 @@ def on_ranks(found: TrialEstimate, *, is_sharded: bool) -> TrialEstimate:
     )
 
 
-def largest(slots: Iterable[SlotView]) -> int:
-    """Return the memory of the largest of these GPUs; 0 if it is not known."""
-    return max((slot.memory_bytes for slot in slots), default=0)
-
-
-def too_large(found: Iterable[TrialEstimate], config: ExperimentConfig) -> Problem | None:
+def too_large(found: Sequence[TrialEstimate], config: ExperimentConfig) -> Problem | None:
     """Return a problem if parameters and optimizer alone exceed a GPU in each of the estimates."""
-    least = None
-    for each in found:
-        parts = (each.parameter_bytes, each.optimizer_bytes)
-        if not each.is_gpu or not each.slot_bytes or None in parts:
-            return None
-        needed = sum(part or 0 for part in parts)
-        if needed <= each.slot_bytes:
-            return None
-        if least is None or needed < least[0]:
-            least = needed, each.slot_bytes
-    if least is None:
+    needs = [(each.parameter_bytes or 0) + (each.optimizer_bytes or 0) for each in found]
+    rooms = [each.slot_bytes or inf if each.is_gpu else inf for each in found]
+    if any(need <= room for need, room in zip(needs, rooms, strict=True)):
         return None
     remedy = "" if config.optimizations.sharding else ", or set optimizations.sharding: fsdp"
     return Problem(
         "resources.slots_per_trial",
-        f"parameters and optimizer states of a rank take {size(least[0])}, and the largest GPU of "
-        f"the pool has {size(least[1])}; make the model smaller{remedy} with more slots",
+        f"parameters and optimizer states of a rank take {size(min(needs))}, and the largest GPU "
+        f"of the pool has {size(max(rooms))}; make the model smaller{remedy} with more slots",
     )

@@ -1,17 +1,17 @@
 """Counts the memory of a trial's tensors on one rank, by part, and its peak.
 
-    parameters, buffers     the storages of the wrapped models; of sharded ones this rank's part
-    gradients               those of the parameters, when an optimizer steps
-    optimizer               tensors in the states of the wrapped optimizers, after a step
-    activations             the most that autograd has saved for backward passes at a time, without
-                            parameters and buffers; the batch is among them if a layer saves it
-    peak                    the most that these and all other tensors of a batch had at a time
-    device                  the memory of the GPU, or of the computer
+    parameter_bytes     the storages of the wrapped models; of sharded ones this rank's part
+    gradient_bytes      those of the parameters, when an optimizer steps
+    optimizer_bytes     tensors in the states of the wrapped optimizers, after a step
+    activation_bytes    the most that autograd has saved for backward passes at a time, without
+                        parameters and buffers; the batch is among them if a layer saves it
+    peak_bytes          the most that these and all other tensors of a batch had at a time
+    slot_bytes          the memory of the GPU, or of the computer
 
-The first four are sums over storages, each counted once. On a GPU the peak is the allocator's, and
-`reserved` what it has taken from the device. Elsewhere a dispatch mode adds up the storages that
-operators make while batches are trained. It does not see memory that an operator frees before it
-returns, nor parameters that FSDP gathers, which resizes storages.
+The first three are sums over storages, each counted once. On a GPU the peak is what the allocator
+has taken from the device. Elsewhere a dispatch mode adds up the storages that operators make while
+batches are trained. It does not see memory that an operator frees before it returns, nor
+parameters that FSDP gathers, which resizes storages.
 """
 
 from __future__ import annotations
@@ -67,26 +67,28 @@ class MemoryMeter:
             hook.remove()
 
     def read(self) -> dict[str, float]:
-        """Return the bytes of each part; without `activations` where FSDP gathers parameters."""
-        context = self._context
-        models = context.models
-        states = [state for each in context.optimizers for state in each.state.values()]
+        """Return the bytes of each part; without activations where FSDP gathers parameters."""
+        models, device = self._context.models, self._context.device
+        states = [state for each in self._context.optimizers for state in each.state.values()]
+        parameters = num_bytes(p for model in models for p in model.parameters())
+        buffers = num_bytes(b for model in models for b in model.buffers())
+        if device.type == "cuda":
+            peak, total = (
+                torch.cuda.max_memory_reserved(device),
+                torch.cuda.mem_get_info(device)[1],
+            )
+        else:
+            peak = parameters + buffers + self._buckets + self._made.peak
+            total = psutil.virtual_memory().total
         found = {
-            "parameters": num_bytes(p for model in models for p in model.parameters()),
-            "buffers": num_bytes(b for model in models for b in model.buffers()),
-            "gradients": self._gradients,
-            "optimizer": num_bytes(tree_leaves(states)),
+            "parameter_bytes": parameters,
+            "gradient_bytes": self._gradients,
+            "optimizer_bytes": num_bytes(tree_leaves(states)),
+            "peak_bytes": peak,
+            "slot_bytes": total,
         }
         if not any(map(is_sharded, models)):
-            found["activations"] = self._saved.peak
-        if context.device.type == "cuda":
-            found["peak"] = torch.cuda.max_memory_allocated(context.device)
-            found["reserved"] = torch.cuda.max_memory_reserved(context.device)
-            found["device"] = torch.cuda.mem_get_info(context.device)[1]
-        else:
-            there = found["parameters"] + found["buffers"] + self._buckets
-            found["peak"] = there + self._made.peak
-            found["device"] = psutil.virtual_memory().total
+            found["activation_bytes"] = self._saved.peak
         return {name: float(value) for name, value in found.items()}
 
     def _note_gradients(self, *_: object) -> None:

@@ -25,8 +25,8 @@ from tests.unit.view.view_samples import experiment, failure, trial
 
 GB = 10**9
 MEASURED = {
-    "parameters": 4.0, "gradients": 4.0, "optimizer": 8.0, "activations": 100.0, "peak": 120.0,
-    "device": 1000.0, "seconds_per_batch": 0.5,
+    "parameter_bytes": 4.0, "gradient_bytes": 4.0, "optimizer_bytes": 8.0,
+    "activation_bytes": 100.0, "peak_bytes": 120.0, "slot_bytes": 1000.0, "records_per_s": 9.0,
 }  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_a_search_is_measured_at_its_first_trial_and_at_its_ends() -> None:
 
 
 def test_runs_get_the_slots_of_a_trial_and_save_nothing() -> None:
-    master = FakeMaster(MEASURED, MEASURED, MEASURED)
+    master = FakeMaster({**MEASURED, "seconds_per_batch": 0.5}, MEASURED, MEASURED)
     first, smallest, _ = estimated(master, config(resources={"slots_per_trial": 2}))
     assert (first.trial, first.way, first.slots, first.is_gpu) == ("first", "slot", 2, True)
     assert (first.parameter_bytes, first.optimizer_bytes, first.peak_bytes) == (4, 8, 120)
@@ -230,6 +230,6 @@ def test_refused_is_only_what_is_larger_than_every_gpu_for_every_trial() -> None
     for fits in (of_rank(slot_bytes=30), of_rank(slot_bytes=None), of_rank(optimizer_bytes=None)):
         assert too_large([large, fits], config()) is None
     assert too_large([of_rank(slot_bytes=9, is_gpu=False)], config()) is None
-    huge = {**MEASURED, "parameters": 90.0 * GB}
+    huge = {**MEASURED, "parameter_bytes": 90.0 * GB}
     with pytest.raises(ConfigError, match="take 90 GB, and the largest GPU of the pool has 80 GB"):
         estimated(FakeMaster(*[huge] * 3, num_free=0, memory_bytes=80 * GB), config())

@@ -82,14 +82,15 @@ def test_parts_are_exact_and_the_peak_is_the_allocators(
     found = meter.read()
     numbers = sum(each.numel() for each in model.parameters())
     tensors = len(list(model.parameters()))
-    assert found["parameters"] == found["gradients"] == 4 * numbers
-    assert found["optimizer"] == 2 * 4 * numbers + 4 * tensors, "two moments, and a step each"
-    assert found["buffers"] == sum(each.nbytes for each in model.buffers())
-    assert found["activations"] == saved
+    assert found["parameter_bytes"] == found["gradient_bytes"] == 4 * numbers
+    assert found["optimizer_bytes"] == 2 * 4 * numbers + 4 * tensors, (
+        "two moments, and a step each"
+    )
+    assert found["activation_bytes"] == saved
     optimizer.state.clear()
-    real = found["parameters"] + found["buffers"] + allocated(steps)
-    assert least * real <= found["peak"] <= 1.01 * real
-    assert found["device"] > 2**30
+    real = sum(each.nbytes for each in (*model.parameters(), *model.buffers())) + allocated(steps)
+    assert least * real <= found["peak_bytes"] <= 1.01 * real
+    assert found["slot_bytes"] > 2**30
 
 
 def test_a_storage_is_counted_once() -> None:
@@ -145,15 +146,20 @@ def test_tensors_without_values_take_as_much_as_real_ones(
     real = rehearsed(tmp_path / "a", Usual, **options)
     monkeypatch.setenv(VARIABLE, "memory=1 fake=1")
     fake = rehearsed(tmp_path / "b", Usual, **options)
-    for part in ("parameters", "gradients", "optimizer", "activations", "device"):
+    for part in ("parameter", "gradient", "optimizer", "activation", "slot"):
+        part = f"{part}_bytes"
         assert fake[part] == real[part] > 0
-    assert fake["activations"] < fake["peak"] <= real["peak"], "real batches are loaded ahead"
+    assert fake["activation_bytes"] < fake["peak_bytes"] <= real["peak_bytes"], (
+        "real batches are loaded ahead"
+    )
     assert real["seconds_per_batch"] == pytest.approx(8 / real["records_per_s"])
     assert "seconds_per_batch" not in fake
     finite = rehearsed(tmp_path / "d", Finite, **options)
-    assert finite == {**fake, "activations": fake["activations"] + 4}, "isfinite saves the loss"
+    assert finite == {**fake, "activation_bytes": fake["activation_bytes"] + 4}, (
+        "isfinite saves the loss"
+    )
     half = rehearsed(tmp_path / "c", Usual, optimizations={"mixed_precision": "fp16"})
-    assert half["activations"] < fake["activations"], "layers save 16-bit numbers"
+    assert half["activation_bytes"] < fake["activation_bytes"], "layers save 16-bit numbers"
 
 
 class Choosing(Line):
