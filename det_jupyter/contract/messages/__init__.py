@@ -211,6 +211,7 @@ from det_jupyter.contract.messages.requests import (
     SetTemplate,
     Submission,
     TemplateView,
+    TrialEstimate,
 )
 from det_jupyter.contract.messages.resources import (
     AgentStatus,

@@ -57,6 +57,7 @@ _CREATE = Verb(
             _FOLLOW,
             flag("--paused", help="submit it paused, until it is activated"),
             flag("-t", "--test-mode", help="train and validate one batch, then archive it"),
+            flag("--estimate", help="measure memory and time of a batch; submit nothing"),
         ),
         flag("--local", help="with --test-mode: in this process, without a master"),
         argument("--project_id", type=refused(PLACES), help=SUPPRESS),
