@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 
 from det_jupyter.contract.host.processes import ProcessIdentity
@@ -77,6 +78,8 @@ class AgentSupervisor:
     def _check_agents(self) -> None:
         links, nodes = self._service.links, self._service.nodes
         links.tick()
+        for heard in self._service.unmanaged.newly_silent(time.time()):
+            self._service.take(heard)
         for agent_id in links.drop_silent():
             logger.warning("agent %s has sent nothing for %g s: its connection is closed",
                            agent_id, SILENT_S)  # fmt: skip
