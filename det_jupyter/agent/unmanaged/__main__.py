@@ -20,7 +20,7 @@ from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.inheritance import start_clean
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import StartUnmanaged, UnmanagedStart
-from det_jupyter.contract.run.unmanaged import Announcement, request_file, sources_file
+from det_jupyter.contract.run.unmanaged import Announcement, Result, request_file, sources_file
 from det_jupyter.errors import DetError, MasterStopped, MasterUnreachable, ProtocolMismatch
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,8 @@ def main() -> int:
         session = connect()
         request, start = _start(session, folder)
     except DetError as error:
-        result = "offline" if isinstance(error, _OFFLINE) else "refused"
+        is_offline = isinstance(error, _OFFLINE)
+        result: Result = "offline" if is_offline else "refused"
         _announce(Announcement(result=result, text=str(error)))
         return 1
     number = start.experiment_id

@@ -19,6 +19,9 @@ from det_jupyter.contract.run.journal import Record, parse_line
 FOLLOWER = "det_jupyter.agent.unmanaged"  # the module of the follower's program
 
 
+Result = Literal["began", "stored", "offline", "refused"]
+
+
 class Announcement(Wire):
     """What a follower has done.
 
@@ -28,7 +31,7 @@ class Announcement(Wire):
     refused: the master refuses the run.
     """
 
-    result: Literal["began", "stored", "offline", "refused"]
+    result: Result
     experiment_id: int = 0
     text: str = ""  # the reason
 

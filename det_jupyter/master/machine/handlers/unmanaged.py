@@ -121,8 +121,8 @@ def _end_silent(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     if allocation.silent_since is None:
         raise Conflict(
             f"experiment {experiment.id}, {experiment.name!r}, is running: "
-            f"{allocation.processes}; end that, or give this run another name, or resume=False. If it was killed, "
-            "try again in a minute"
+            f"{allocation.processes}; end that, or give this run another name, or resume=False. "
+            "If it was killed, try again in a minute"
         )
     on_gang_exited(turn, _lost(turn, allocation))
 
