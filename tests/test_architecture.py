@@ -49,7 +49,7 @@ ARROWS: dict[str, set[str]] = {
         "config", "connection", "diagnosis", "engine", "scheduler", "searcher", "storage",
     },
     "trackers": {"client", "config", "connection"},  # a client of the master, started by it
-    "agent": {"storage"},
+    "agent": {"connection", "storage"},  # `unmanaged` is started by a user's process
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
     "integrations": {"core"},  # the Core API, as a user of it
@@ -100,6 +100,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "runs": {"devices", "starting", "tunnel"},
         "sampler": {"devices", "starting", "runs"},
         "link": {"devices", "runs", "sampler", "starting", "tunnel"},
+        "unmanaged": {"link", "runs", "sampler"},
     },
     "master": {
         "": {

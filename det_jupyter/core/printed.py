@@ -21,13 +21,13 @@ class PrintedCopy:
         self._file: Any = open(  # noqa: SIM115 - closed by `close`
             path, "a", encoding="utf-8", errors="backslashreplace", opener=private_opener
         )
-        self._copied: list[tuple[Any, Any]] = []
+        self._copied: list[tuple[Any, Any, Any]] = []  # with the `write` that was set before
         for stream in {id(each): each for each in (sys.stdout, sys.stderr)}.values():
             with suppress(AttributeError, TypeError):  # closed (None), or of an unusual kind
                 self._copy(stream)
 
     def _copy(self, stream: Any) -> None:
-        write = stream.write
+        write, before = stream.write, stream.__dict__.get("write")
 
         def copied(text: str) -> Any:
             result = write(text)
@@ -37,11 +37,15 @@ class PrintedCopy:
             return result
 
         stream.write = copied
-        self._copied.append((stream, copied))
+        self._copied.append((stream, copied, before))
 
     def close(self) -> None:
         """Stop copying."""
-        for stream, copied in self._copied:
-            if stream.__dict__.get("write") is copied:  # nothing has wrapped it since
+        for stream, copied, before in self._copied:
+            if stream.__dict__.get("write") is not copied:
+                continue  # something has wrapped it since
+            if before is not None:
+                stream.write = before
+            else:
                 del stream.write
         self._file.close()

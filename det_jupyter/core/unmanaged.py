@@ -58,6 +58,7 @@ from det_jupyter.contract.run.unmanaged import (
     whole_records,
 )
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
+from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.core import managed
 from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
@@ -66,7 +67,7 @@ from det_jupyter.core.failures import record_of
 from det_jupyter.core.info import read_run
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.printed import PrintedCopy
-from det_jupyter.errors import ConfigError, Conflict, DetError
+from det_jupyter.errors import ConfigError, Conflict, DetError, Problem
 
 logger = logging.getLogger(__name__)
 
@@ -189,7 +190,9 @@ def _begin(
     name = _NOT_IN_NAMES.sub("-", given.name)[:60]
     folder = folder.rename(_made(offline_runs(data_dir)) / f"{name}-{key[:8]}")
     _tell(f"{given.name!r}, offline ({reason})", read_plan(folder))
-    print(f"det_jupyter: `det e sync {folder}` takes it in when it is over", file=sys.stderr)
+    reader = NOTEBOOK if "ipykernel" in sys.modules else SHELL
+    command = f"{reader.experiment} sync {folder}"
+    print(f"det_jupyter: `{command}` takes it in when it is over", file=sys.stderr)
     return folder, None
 
 
@@ -238,7 +241,16 @@ def _config(given: ByHand, length: Length) -> ExperimentConfig:
                 "uploads the checkpoints of a run that is started by hand"
             )
         document["checkpoint_storage"] = {"type": "directory", "container_path": storage}
-    return parse_config(document, default_seed=0)
+    try:
+        return parse_config(document, default_seed=0)
+    except ConfigError as error:
+        raise ConfigError([_of_argument(each) for each in error.problems]) from None
+
+
+def _of_argument(problem: Problem) -> Problem:
+    """Return a problem of the configuration as one of an argument of `core.init`."""
+    path = problem.path.removeprefix("searcher.").removesuffix(".val")
+    return replace(problem, path=f"core.init: {path.replace('hyperparameters', 'hparams')}")
 
 
 def _offline_plan(given: ByHand, request: StartUnmanaged, config: ExperimentConfig) -> GangPlan:

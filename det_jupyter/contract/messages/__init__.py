@@ -252,6 +252,7 @@ from det_jupyter.contract.messages.views import (
     AllocationView,
     CheckpointView,
     Divergence,
+    ExperimentFields,
     ExperimentView,
     FailureView,
     FeedItem,

@@ -87,10 +87,9 @@ class AllocationView(Wire):
         """A sentence on how long an unmanaged run has not reported; "": it reports."""
         if self.silent_since is None:
             return ""
-        number = self.id.partition(".")[0]
         return (
             f"{self.processes} has reported nothing since {clock(self.silent_since)}; if it has "
-            f"ended, `det e kill {number}` ends the experiment, or a start under its name goes on"
+            "ended, kill the experiment, or start its program again: it goes on"
         )
 
     def agent_of(self, rank: int) -> str:
@@ -255,6 +254,7 @@ class ExperimentFields(Wire):
     ended_at: float | None = None
     held_s: float = 0.0  # seconds in which any trial held slots, without those since `held_since`
     is_archived: bool = False
+    is_unmanaged: bool = False  # a user has started its processes by hand
     priority: int = 42
 
 
@@ -268,7 +268,6 @@ class StoredExperiment(ExperimentFields, Submission):
     pool: str = ""
     weight: float = 1.0
     max_slots: int | None = None
-    is_unmanaged: bool = False  # a user has started its processes by hand
 
     # Read of every experiment, whichever version has stored its configuration: none is parsed.
 
