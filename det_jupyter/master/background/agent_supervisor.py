@@ -167,6 +167,8 @@ async def shut_down(
 
 async def _end_experiments(service: Service) -> None:
     for experiment in service.machine.state.unfinished_experiments():
+        if experiment.is_unmanaged:  # its process is not ours
+            continue
         try:
             service.apply(Kill(experiment_id=experiment.id))
         except Exception:  # a full disk, for example; the ranks end with their agents
