@@ -130,7 +130,7 @@ class Follower:
                 logger.warning("%s", error)
                 return True
             except DetError as error:
-                if str(error) != self.problem:
+                if not self.problem:
                     logger.warning("%s", error)
                 self.problem = str(error)
                 await asyncio.sleep(_RETRY_S)
