@@ -74,7 +74,7 @@ def find_info() -> TrialInfo | None:
 
 
 _loop: LoopTimings | None = None
-_is_timed = False
+_has_ended = False  # the run that it times
 
 
 def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> None:
@@ -88,10 +88,10 @@ def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> Non
         size: Number of ranks.
         journal: The rank's journal.
     """
-    global _loop, _is_timed
-    if _is_timed or info.config.profiling.enabled is False:
+    global _loop, _has_ended
+    if (_loop is not None and not _has_ended) or info.config.profiling.enabled is False:
         return
-    _is_timed = True
+    _has_ended = False
     page = info.folder.path / "arrivals"
     shares = 1 < size == len(info.plan.slots) and len(set(info.plan.homes)) == 1
     open_arrivals = partial(Arrivals.of_run, page, rank, size) if shares else lambda: None
@@ -107,10 +107,10 @@ def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> Non
 
 def end_timing() -> None:
     """Write the remaining timings of a run; the process may begin another one."""
-    global _is_timed
-    if _is_timed and _loop is not None:
+    global _has_ended
+    if _loop is not None:
         _loop.close()
-    _is_timed = False
+    _has_ended = True
 
 
 def read_written_events(

@@ -72,9 +72,7 @@ def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
     allocation.parts = _make_parts(turn, allocation.agent_ids)
     allocation.promised = []
     allocation.is_backfill = placement.is_backfill
-    _begin_run(turn, trial, allocation)
-    if trial.runs > 1:
-        _truncate_metrics(turn, trial, allocation)
+    _begin_run(turn, trial, allocation, begins_at_checkpoint=True)
     send_start(turn, trial, allocation, allocation.parts)
 
 
@@ -91,14 +89,20 @@ def begin_unmanaged(turn: Turn, trial: Trial, agent_id: str, slots: list[SlotVie
     assert allocation is not None
     allocation.agent_ids, allocation.slots = [agent_id] * len(slots), slots
     allocation.parts = [GangPart(agent_id=agent_id, is_remote=True, ranks=list(range(len(slots))))]
-    _begin_run(turn, trial, allocation)
     # Without a checkpoint of ours, the code may go on at any step.
-    if allocation.starts_from is not None:
-        _truncate_metrics(turn, trial, allocation)
+    has_one = trial.latest_checkpoint is not None
+    _begin_run(turn, trial, allocation, begins_at_checkpoint=has_one)
 
 
-def _begin_run(turn: Turn, trial: Trial, allocation: Allocation) -> None:
-    """Begin the run of a queued trial, whose allocation has its slots and parts."""
+def _begin_run(
+    turn: Turn, trial: Trial, allocation: Allocation, *, begins_at_checkpoint: bool
+) -> None:
+    """Begin the run of a queued trial, whose allocation has its slots and parts.
+
+    Args:
+        begins_at_checkpoint: Whether its metrics are reported again from the latest checkpoint
+            on, or from the beginning if there is none.
+    """
     allocation.agent_id = allocation.agent_ids[0]
     allocation.starts_from = trial.latest_checkpoint
     experiment = turn.state.experiment(trial.experiment_id)
@@ -110,6 +114,8 @@ def _begin_run(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     move_allocation(trial, AllocationState.STARTING)
     where = " and ".join(dict.fromkeys(allocation.agent_ids))
     turn.touch(trial, f"run {allocation.run} starts on {where}")
+    if trial.runs > 1 and begins_at_checkpoint:
+        _truncate_metrics(turn, trial, allocation)
     allocation.planned_target = trial.target
     allocation.planned_is_last = trial.target_is_last
     allocation.planned_best = experiment.best_metric
