@@ -42,6 +42,7 @@ from det_jupyter.storage import open_storage
 # Launchers set these for each process that they start.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
 
+_TORCHRUN = "TORCHELASTIC_RUN_ID"  # torchrun sets it, with the ranks
 BY_TORCHRUN = "distributed=core.DistributedContext.from_torch_distributed()"
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,8 @@ def init(
 
     Args:
         distributed: The ranks, if a launcher has started several. By default those of the gang in
-            a rank of an experiment, else this process alone.
+            a rank of an experiment, or those of torchrun if `name` is given, else this process
+            alone.
         checkpoint_storage: Folder for checkpoints; by default det_jupyter's. Not allowed in an
             experiment.
         preempt_mode: Which ranks may call `preempt.should_preempt`.
@@ -108,6 +110,8 @@ def init(
     if by_hand is not None and not is_in_run and managed.find_info() is None:
         if not isinstance(length, Length):
             length = Length("batches", length or 1)
+        if distributed is None and _TORCHRUN in os.environ and many_processes():
+            distributed = DistributedContext.from_torch_distributed()
         _warn_of_others(distributed)
         context = open_unmanaged(by_hand, distributed or DistributedContext(), length)
         context.preempt.awaits_block = True

@@ -19,6 +19,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -127,7 +128,11 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
         managed.read_events_of(info, journal, counter.note)
     printed = PrintedCopy(info.folder.output(rank))
 
+    process = os.getpid()
+
     def leave(error: BaseException | None) -> None:
+        if os.getpid() != process:  # a fork of the process that has the run
+            return
         managed.end_timing()
         end_reading()
         if error is None or (isinstance(error, SystemExit) and not error.code):
@@ -138,7 +143,7 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
                 journal.write(record_of(info.plan, rank, error, counter, _cell_labels()))
         printed.close()
         if follower is not None:
-            _await_end(follower)
+            _await_end(follower, info.folder.path)
 
     return replace(context, on_left=leave)
 
@@ -184,15 +189,14 @@ def _begin(
             _tell(f"experiment {announced.experiment_id}, {given.name!r}", read_plan(folder))
             return folder, follower
         if announced.result == "refused":
+            shutil.rmtree(folder, ignore_errors=True)
             raise Conflict(announced.text)
         reason = announced.text
     paths.write_private(run.plan, _offline_plan(given, request, config).model_dump_json())
     name = _NOT_IN_NAMES.sub("-", given.name)[:60]
     folder = folder.rename(_made(offline_runs(data_dir)) / f"{name}-{key[:8]}")
     _tell(f"{given.name!r}, offline ({reason})", read_plan(folder))
-    reader = NOTEBOOK if "ipykernel" in sys.modules else SHELL
-    command = f"{reader.experiment} sync {folder}"
-    print(f"det_jupyter: `{command}` takes it in when it is over", file=sys.stderr)
+    print(f"det_jupyter: {_sync_line(folder)} takes it in when it is over", file=sys.stderr)
     return folder, None
 
 
@@ -205,6 +209,11 @@ def _tell(what: str, plan: GangPlan) -> None:
     steps = plan.steps_completed
     begins = f"goes on after {steps} steps" if plan.checkpoint is not None else "begins"
     print(f"det_jupyter: {what}, {begins}", file=sys.stderr)
+
+
+def _sync_line(folder: Path) -> str:
+    reader = NOTEBOOK if "ipykernel" in sys.modules else SHELL
+    return f"`{reader.experiment} sync {folder}`"
 
 
 def _made(folder: Path) -> Path:
@@ -306,18 +315,23 @@ def _start_follower(folder: Path) -> tuple[subprocess.Popen[bytes], Announcement
         )
     assert process.stdout is not None
     line = process.stdout.readline()
-    if line:
-        return process, Announcement.model_validate_json(line)
-    text = f"the follower has ended with exit status {process.wait()}; see {log.name}"
+    announced = Announcement.model_validate_json(line) if line else None
+    if announced is not None and announced.result == "began":
+        return process, announced
+    process.communicate()  # it ends
+    if announced is not None:
+        return process, announced
+    text = f"the follower has ended with exit status {process.returncode}; see {log.name}"
     return process, Announcement(result="offline", text=text)
 
 
-def _await_end(follower: subprocess.Popen[bytes]) -> None:
+def _await_end(follower: subprocess.Popen[bytes], folder: Path) -> None:
     assert follower.stdin is not None
     assert follower.stdout is not None
     follower.stdin.close()
     try:
-        follower.wait(_SENT_S)
+        if follower.wait(_SENT_S):
+            print(f"det_jupyter: {_sync_line(folder)} sends the rest of the run", file=sys.stderr)
     except subprocess.TimeoutExpired:
         print("det_jupyter: the end of the run is still being sent", file=sys.stderr)
     follower.stdout.close()

@@ -4,7 +4,7 @@ It is over when its process closes the pipe, as it does after the block of `core
 ended. How it ended is in the journals:
 
     a rank's journal ends with a failure     failed
-    the chief's has a RunEnded               ended
+    the chief's ends with a RunEnded         ended
     else                                     the process was killed, or has called os._exit
 """
 
@@ -17,12 +17,14 @@ import select
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 from det_jupyter.agent.link.agent_service import BEAT_S
 from det_jupyter.agent.link.outbox import ReportBatch, ReportOutbox
 from det_jupyter.agent.runs.active_run import LivingGang
 from det_jupyter.agent.runs.memory_watch import MemoryWatch
 from det_jupyter.agent.runs.run import AgentRun
+from det_jupyter.agent.runs.run_end import journal_records
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.sampler import SampledAgent, Sampler
 from det_jupyter.connection import Session
@@ -39,8 +41,6 @@ from det_jupyter.contract.messages import (
     RankProcess,
     StartUnmanaged,
 )
-from det_jupyter.contract.run.journal import RankFailure, Record, RunEnded
-from det_jupyter.contract.run.unmanaged import whole_records
 from det_jupyter.errors import DetError, NotFound
 
 logger = logging.getLogger(__name__)
@@ -164,10 +164,10 @@ class Follower:
 
     def _exited(self) -> GangExited:
         ranks = self._run.ranks
-        records = {rank: whole_records(self._run.dir.journal(rank)) for rank in ranks}
-        failed = [rank for rank in ranks if records[rank] and _is_failure(records[rank][-1])]
-        has_ended = any(isinstance(record, RunEnded) for record in records[0])
-        last = max((each.at for found in records.values() for each in found), default=time.time())
+        ends = {rank: _end_of(self._run.dir.journal(rank)) for rank in ranks}
+        failed = [rank for rank, (kind, _) in ends.items() if kind == "failure"]
+        has_ended = ends[0][0] == "run_ended"
+        last = max(at for _, at in ends.values()) or time.time()
         exited = GangExited(
             allocation_id=self._run.id,
             at=time.time() if self._is_live else last,
@@ -186,8 +186,12 @@ class Follower:
         )
 
 
-def _is_failure(record: Record) -> bool:
-    return isinstance(record, RankFailure)
+def _end_of(journal: Path) -> tuple[str, float]:
+    """Return the kind and the time of the last record of a journal; ("", 0) without one."""
+    kind, at = "", 0.0
+    for record in journal_records(journal):
+        kind, at = str(record.get("kind")), float(record.get("at", 0.0))
+    return kind, at
 
 
 def _identity(process: RankProcess) -> ProcessIdentity:

@@ -47,7 +47,7 @@ def _take_in(call: Call) -> str:
     lines = []
     for taken in take_in(call.options.id):
         number = taken.experiment_id
-        has = taken.problem or "has all of it"
+        has = taken.problem or "has this run"
         show = call.reader.fill(f"`{{det}} experiment show {number}` shows it")
         lines.append(f"{taken.folder}: experiment {number} {has}; {show}.")
     return "\n".join(lines)
