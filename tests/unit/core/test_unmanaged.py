@@ -22,6 +22,7 @@ from det_jupyter.contract.run.journal import (
     RunEnded,
 )
 from det_jupyter.contract.run.unmanaged import offline_runs, request_file, whole_records
+from det_jupyter.core.printed import PrintedCopy
 from det_jupyter.core.unmanaged import OFFLINE_VARIABLE
 from det_jupyter.errors import ConfigError, Conflict
 
@@ -72,6 +73,29 @@ def test_a_run_writes_what_it_reports_and_prints(
     printed = capsys.readouterr()
     assert printed.out == "in the block\nafter it\n"
     assert f"sync {folder}` takes it in" in printed.err
+
+
+def test_what_others_have_put_before_a_stream_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stream:
+        def write(self, text: str) -> object:
+            raise AssertionError
+
+        def flush(self) -> None: ...
+
+    seen: list[str] = []
+    stream = Stream()
+    monkeypatch.setattr(sys, "stdout", stream)
+    ours = seen.append  # as IPython's tee does
+    monkeypatch.setattr(stream, "write", ours)
+    copy = PrintedCopy(tmp_path / "output")
+    print("both")
+    copy.close()
+    print("one")
+    assert stream.write == ours
+    assert "".join(seen) == "both\none\n"
+    assert (tmp_path / "output").read_text() == "both\n"
 
 
 def test_an_error_is_kept_and_goes_on_to_the_caller(home: Path) -> None:
