@@ -23,7 +23,7 @@ from det_jupyter.config import Length
 from det_jupyter.contract.host.paths import data_dir
 from det_jupyter.contract.messages import GangPlan
 from det_jupyter.core import managed
-from det_jupyter.core.argument_checks import find_choice_problem, quoted
+from det_jupyter.core.argument_checks import find_choice_problem
 from det_jupyter.core.checkpoint import CheckpointContext
 from det_jupyter.core.context import Context, current, set_current
 from det_jupyter.core.distributed import DistributedContext
@@ -100,14 +100,20 @@ def init(
     """
     _check_arguments(distributed, preempt_mode, tensorboard_mode, length)
     given = {"checkpoint_storage": checkpoint_storage, "sink": sink}
-    by_hand = _by_hand(name, hparams, metric, smaller_is_better, labels, resume, offline, given)
+    by_hand = ByHand(
+        name, hparams, metric, smaller_is_better, labels, resume, offline, checkpoint_storage
+    )
+    if name is not None:
+        if sink is not None:
+            raise ConfigError("core.init: got name and sink, expected one of them")
+        given = {}  # the same script may be submitted, where the configuration counts
     context = current()
     if context is not None and context.is_entered:
         is_same = context.info is not None
         found = "the same context" if is_same else "another context, whose reports are apart"
         logger.warning("core.init: called inside of the block of another; it returns %s", found)
     is_in_run = context is not None and context.info is not None
-    if by_hand is not None and not is_in_run and managed.find_info() is None:
+    if name is not None and not is_in_run and managed.find_info() is None:
         if not isinstance(length, Length):
             length = Length("batches", length or 1)
         if distributed is None and _TORCHRUN in os.environ and many_processes():
@@ -169,43 +175,6 @@ def _warn_of_others(distributed: DistributedContext | None) -> None:
             variable,
             BY_TORCHRUN,
         )
-
-
-def _by_hand(
-    name: str | None,
-    hparams: Mapping[str, Any] | None,
-    metric: str,
-    smaller_is_better: bool,
-    labels: Sequence[str],
-    resume: bool,
-    offline: bool,
-    given: dict[str, Any],
-) -> ByHand | None:
-    """Return the arguments of an unmanaged experiment; None without a name."""
-    problems = []
-    if name is None and (hparams is not None or labels or offline):
-        problems.append("core.init: name: it is missing; hparams, labels and offline need one")
-    if name is not None and given["sink"] is not None:
-        problems.append("core.init: got name and sink, expected one of them")
-    if hparams is not None and not isinstance(hparams, Mapping):
-        problems.append(f"core.init: hparams: got {quoted(hparams)}, expected a dict")
-    if isinstance(labels, str):
-        problems.append(f"core.init: labels: got {quoted(labels)}, expected a list of texts")
-    if problems:
-        raise ConfigError(problems)
-    if name is None:
-        return None
-    folder = given["checkpoint_storage"]
-    return ByHand(
-        name=name,
-        hparams=hparams or {},
-        metric=metric,
-        smaller_is_better=smaller_is_better,
-        labels=tuple(labels),
-        resume=resume,
-        offline=offline,
-        checkpoint_storage=str(folder) if folder else None,
-    )
 
 
 def _local_context(

@@ -23,8 +23,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ from det_jupyter.contract.run.unmanaged import (
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
 from det_jupyter.core import managed
+from det_jupyter.core.argument_checks import quoted
 from det_jupyter.core.context import Context
 from det_jupyter.core.distributed import DistributedContext
 from det_jupyter.core.event_reading import end_reading
@@ -78,18 +79,34 @@ _MOST_SOURCE = 1_000_000  # bytes of a script that is stored
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ByHand:
-    """The arguments of `core.init` about an unmanaged experiment; see there."""
+    """The arguments of `core.init` about an unmanaged experiment; see there.
 
-    name: str
-    hparams: Mapping[str, Any] = field(default_factory=dict)
-    metric: str = "loss"
-    smaller_is_better: bool = True
-    labels: tuple[str, ...] = ()
-    resume: bool = True
-    offline: bool = False
-    checkpoint_storage: str | None = None
+    Raises:
+        ConfigError: One is wrong, or needs a name.
+    """
+
+    name: str | None
+    hparams: Mapping[str, Any] | None
+    metric: str
+    smaller_is_better: bool
+    labels: Sequence[str]
+    resume: bool
+    offline: bool
+    checkpoint_storage: str | Path | None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.name is None and (self.hparams is not None or self.labels or self.offline):
+            problems.append("core.init: name: it is missing; hparams, labels and offline need one")
+        if self.hparams is not None and not isinstance(self.hparams, Mapping):
+            problems.append(f"core.init: hparams: got {quoted(self.hparams)}, expected a dict")
+        if isinstance(self.labels, str):
+            given = quoted(self.labels)
+            problems.append(f"core.init: labels: got {given}, expected a list of texts")
+        if problems:
+            raise ConfigError(problems)
 
 
 def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Length) -> Context:
@@ -193,7 +210,7 @@ def _begin(
             raise Conflict(announced.text)
         reason = announced.text
     paths.write_private(run.plan, _offline_plan(given, request, config).model_dump_json())
-    name = _NOT_IN_NAMES.sub("-", given.name)[:60]
+    name = _NOT_IN_NAMES.sub("-", config.name)[:60]
     folder = folder.rename(_made(offline_runs(data_dir)) / f"{name}-{key[:8]}")
     _tell(f"{given.name!r}, offline ({reason})", read_plan(folder))
     print(f"det_jupyter: {_sync_line(folder)} takes it in when it is over", file=sys.stderr)
@@ -232,7 +249,7 @@ def _config(given: ByHand, length: Length) -> ExperimentConfig:
         "labels": [*dict.fromkeys((UNMANAGED, *given.labels))],
         "entrypoint": UNMANAGED,
         "hyperparameters": {
-            name: {"type": "const", "val": value} for name, value in given.hparams.items()
+            name: {"type": "const", "val": value} for name, value in (given.hparams or {}).items()
         },
         "searcher": {
             "name": "single",
@@ -243,7 +260,8 @@ def _config(given: ByHand, length: Length) -> ExperimentConfig:
         "resources": {"slots_per_trial": 0},
         "max_restarts": 0,
     }
-    if (storage := given.checkpoint_storage) is not None:
+    if given.checkpoint_storage is not None:
+        storage = str(given.checkpoint_storage)
         if is_in_bucket(storage):
             raise ConfigError(
                 f"core.init: checkpoint_storage: got {storage!r}, expected a folder: no agent "
@@ -275,10 +293,10 @@ def _offline_plan(given: ByHand, request: StartUnmanaged, config: ExperimentConf
         slots=request.slots,
         agent_ids=[f"{UNMANAGED}@{request.host}"] * len(request.slots),
         config=request.config,
-        hparams=dict(given.hparams),
+        hparams=dict(given.hparams or {}),
         seed=config.reproducibility.experiment_seed,
         capsule=request.capsule,
-        checkpoint=_latest_offline(given.name) if given.resume else None,
+        checkpoint=_latest_offline(config.name) if given.resume else None,
         target=length,
     )
 
