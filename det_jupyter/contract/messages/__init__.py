@@ -228,6 +228,12 @@ from det_jupyter.contract.messages.resources import (
     RunEntry,
     SlotStatus,
 )
+from det_jupyter.contract.messages.search_views import (
+    BracketView,
+    RungView,
+    SearchChangeView,
+    SearchView,
+)
 from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.trackers import (
     ModelOrder,
@@ -237,21 +243,23 @@ from det_jupyter.contract.messages.trackers import (
     TrackerState,
     TrackerWork,
 )
+from det_jupyter.contract.messages.unmanaged import (
+    UNMANAGED,
+    StartUnmanaged,
+    UnmanagedStart,
+)
 from det_jupyter.contract.messages.verdicts import Cause, Verdict
 from det_jupyter.contract.messages.views import (
     Alarm,
     AllocationView,
-    BracketView,
     CheckpointView,
     Divergence,
+    ExperimentFields,
     ExperimentView,
     FailureView,
     FeedItem,
     MasterInfo,
     RankView,
-    RungView,
-    SearchChangeView,
-    SearchView,
     SlotView,
     StoredExperiment,
     StoredTrial,

@@ -9,6 +9,7 @@ parts have exited, or are lost with their agents: a trial never has two gangs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from det_jupyter.contract.messages import (
@@ -62,6 +63,8 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if found is None:
         return
     trial, allocation = found
+    if turn.state.experiment(trial.experiment_id).is_unmanaged:  # it may be taken in later
+        turn = replace(turn, now=min(turn.now, event.at))
     part = allocation.part_with(event.exit_codes)
     if part is None:
         raise Conflict(
@@ -124,6 +127,10 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     turn.touch(trial, f"run {allocation.run} ended: {outcome}{why}")
     if outcome is not GangOutcome.FAILED:
         trial.message = ""  # a message of a log policy does not apply, as the run has not failed
+    if outcome in _RUNS_AGAIN and turn.state.experiment(trial.experiment_id).is_unmanaged:
+        trial.failure, _ = find_failure(allocation, event)
+        _end_as_failed(turn, trial, trial.failure.error)
+        return
     if outcome in _RUNS_AGAIN:
         trial.avoids = sorted({*trial.avoids, *allocation.excludes})
     match outcome:

@@ -68,6 +68,14 @@ class ContinueRequested(Configured):
 Request = AnyChange | ExperimentSubmitted | ContinueRequested
 
 
+class UnmanagedHeard(Wire):
+    """An unmanaged run has not reported since `silent_since`; None: it has reported again."""
+
+    kind: Literal["unmanaged_heard"] = "unmanaged_heard"
+    allocation_id: str
+    silent_since: float | None
+
+
 class DevicesReported(Wire):
     """An agent reported, by slot, why its devices cannot be given out."""
 
@@ -277,6 +285,7 @@ class RecordArrived(Wire):
 
 Event = Annotated[
     Request
+    | UnmanagedHeard
     | DevicesReported
     | ExperimentDeleted
     | CheckpointsDeleted

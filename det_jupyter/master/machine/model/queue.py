@@ -3,7 +3,7 @@
     trial                               in the queue
     QUEUED                              waits in its experiment's pool
     STARTING, RUNNING, STOPPING         holds slots in the pool of each of its agents
-    anything else                       is not in the queue
+    anything else, or unmanaged         is not in the queue
 
 A handler that changes a trial or an experiment touches it afterwards (turn.py), which updates the
 look-ups; pools and agents are read from the state itself.
@@ -95,6 +95,8 @@ class Queue:
         if allocation is None or allocation.state is AllocationState.ENDED:
             return None
         experiment = self._state.experiments[trial.experiment_id]
+        if experiment.is_unmanaged:
+            return None
         request = Request(
             id=allocation.id,
             group=experiment.id,

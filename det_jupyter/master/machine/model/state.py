@@ -106,6 +106,7 @@ class Experiment(StoredExperiment, Configured):
     is_given_up: bool = False  # it was ended because of such an event
     alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
     source: str = ""  # of an imported experiment: where its runs come from
+    run_keys: list[str] = []  # of an unmanaged one: the keys of its runs
 
     def reconfigure(
         self,
