@@ -78,6 +78,11 @@ class Pool:
         self.running[request_id] = replace(self.running[request_id], is_leaving=True)
         self._snapshot = None
 
+    def go_on(self, request_id: str, now: float) -> None:
+        """Let a gang that is resized go on with its next slots."""
+        self.running[request_id] = replace(self.running[request_id].resized(), since=now)
+        self._snapshot = None
+
     def remove(self, request_id: str) -> None:
         if self.requests.pop(request_id, None) is None:
             del self.running[request_id]
@@ -101,7 +106,7 @@ class Pool:
     def on_agent(self, agent_id: str) -> list[Running]:
         """Return the gangs on an agent, by id, even if the agent is not connected."""
         gangs = [self.running[name] for name in sorted(self.running)]
-        return [gang for gang in gangs if any(part.agent_id == agent_id for part in gang.parts)]
+        return [gang for gang in gangs if agent_id in gang.agent_ids]
 
     def free(self, agent_id: str) -> tuple[int, ...]:
         seats = SlotBoard(self.snapshot()).seats

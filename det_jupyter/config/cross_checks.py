@@ -51,14 +51,31 @@ def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
             f"got {format_value(other)}; it is a key of notebooks and commands; write "
             "slots_per_trial with a whole number",
         )
-    slots = as_whole(given)
-    if most is not None and most < (slots or 1):
+    least = _least_slots(document)
+    top = as_whole(look_up(document, "resources.slots_per_trial.max"))
+    if top is not None and top < least:
+        yield Problem(
+            "resources.slots_per_trial.max", f"got {top}, expected at least {least} (min)"
+        )
+    if given == 0 and look_up(document, "searcher.elastic") is True:
+        yield Problem("searcher.elastic", "got true, but resources.slots_per_trial is 0: no slot")
+    if most is not None and most < least:
         yield (
             Problem(
                 "resources.max_slots",
-                f"got {most}, expected at least resources.slots_per_trial ({slots or 1})",
+                f"got {most}, expected at least {_slots_key(given)} ({least})",
             )
         )
+
+
+def _least_slots(document: Mapping[str, Any]) -> int:
+    """Return the number of slots that a trial needs to start, at least 1."""
+    given = look_up(document, "resources.slots_per_trial")
+    return as_whole(given.get("min") if isinstance(given, Mapping) else given) or 1
+
+
+def _slots_key(given: Any) -> str:
+    return f"resources.slots_per_trial{'.min' if isinstance(given, Mapping) else ''}"
 
 
 def _profiling(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -166,7 +183,8 @@ def _searcher(document: Mapping[str, Any]) -> Iterator[Problem]:
 def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
     path = "hyperparameters.global_batch_size"
     size = look_up(document, "hyperparameters.global_batch_size")
-    slots = as_whole(look_up(document, "resources.slots_per_trial")) or 1
+    given = look_up(document, "resources.slots_per_trial")
+    slots = _least_slots(document)
     if isinstance(size, Mapping):
         return  # a range: the trial's context checks the drawn value
     if size is None:
@@ -174,7 +192,7 @@ def _batch_size(document: Mapping[str, Any]) -> Iterator[Problem]:
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         yield Problem(path, f"got {format_value(size)}, expected a whole number of at least 1")
     elif size < slots:
-        yield Problem(path, f"got {size}, expected at least resources.slots_per_trial ({slots})")
+        yield Problem(path, f"got {size}, expected at least {_slots_key(given)} ({slots})")
 
 
 def find_missing_batch_size(document: Mapping[str, Any], reader: str = "") -> list[Problem]:

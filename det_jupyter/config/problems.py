@@ -28,6 +28,7 @@ from det_jupyter.contract.values.addresses import HIDDEN
 from det_jupyter.errors import Problem
 
 _VARIABLES = ("environment", "environment_variables")
+_SLOTS = ("resources", "slots_per_trial")
 _GONE = {
     "template": "only a cell, a file or --template NAME names a template; a template cannot",
     "searcher.budget": "training is limited by max_trials and max_length",
@@ -95,8 +96,8 @@ def describe(
 
 def _path_of(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """Return a location as a path that may be shown: without the kinds of sections and unions."""
-    if loc[:2] == _VARIABLES and len(loc) > 2:
-        return (*_VARIABLES, *loc[3:])
+    if loc[:2] in (_VARIABLES, _SLOTS) and len(loc) > 2:
+        return (*loc[:2], *loc[3:])
     if loc[0] == "entrypoint":
         return (loc[0], *loc[2:])
     if loc[0] in ("alerts", "trackers"):  # an address in the place of a key

@@ -44,6 +44,7 @@ _AMOUNT = "Amount of training."
 _FREE_TYPES = {
     "entrypoint": "class, function or command",
     "environment.environment_variables": "list of NAME=value",
+    "resources.slots_per_trial": "whole number, at least 0, or {min: 1, max: 8}",
     "alerts.on": "list of failed, hang, nan, disk, ended",
 }
 

@@ -33,18 +33,35 @@ from det_jupyter.contract.schema.seeds import MAX_SEED
 from det_jupyter.contract.values.addresses import is_reference, is_url
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.measures import MAX_SAMPLING_INTERVAL_S, MIN_SAMPLING_INTERVAL_S
+from det_jupyter.contract.values.sizes import MAX_SLOTS
 
-MAX_SLOTS = 1_000_000  # more than any pool has; sums of them are exact
 MIN_HANG_S, MAX_HANG_S = 4.0, 86_400.0  # shorter: a stall could not be told from a slow batch
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # beyond, shares are practically all or nothing
 DEVICE_KINDS = ("cpu", "cuda", "rocm")
 
 
+class SlotRange(Section):
+    """The numbers of slots of an elastic trial."""
+
+    min: Annotated[Int, Field(ge=1, le=MAX_SLOTS)] = 1
+    """How many slots it needs to start, and keeps."""
+    max: Annotated[Int, Field(ge=1, le=MAX_SLOTS)]
+    """How many slots it gets at most, when they are free."""
+
+
+def _shape_of_slots(value: Any) -> str:
+    return "range" if isinstance(value, (dict, SlotRange)) else "number"
+
+
 class Resources(Section):
     """What a trial needs, and how urgent it is."""
 
-    slots_per_trial: Annotated[Int, Field(ge=0, le=MAX_SLOTS)] = 1
-    """How many ranks train a trial together, each on a slot of its own; 0: one, on no slot."""
+    slots_per_trial: Annotated[
+        Annotated[Int, Field(ge=0, le=MAX_SLOTS), Tag("number")]
+        | Annotated[SlotRange, Tag("range")],
+        Discriminator(_shape_of_slots),
+    ] = 1
+    """How many ranks train a trial, each on a slot; 0: one, on no slot; a range: as are free."""
     resource_pool: Text = ""
     """The pool whose slots it gets; the default pool if not given."""
     is_single_node: Bool = False
@@ -60,6 +77,12 @@ class Resources(Section):
     devices: Ignored = None
     agent_label: Ignored = None
     slots: Ignored = None
+
+    @property
+    def least_slots(self) -> int:
+        """How many slots a trial needs to start."""
+        given = self.slots_per_trial
+        return given.min if isinstance(given, SlotRange) else given
 
 
 class Reproducibility(Section):

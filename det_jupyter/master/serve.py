@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import secrets
 import signal
@@ -48,7 +49,7 @@ from det_jupyter.master.http.routes_reader import reader_routes
 from det_jupyter.master.http.routes_trackers import tracker_routes
 from det_jupyter.master.http.routes_uploads import upload_routes
 from det_jupyter.master.http.server import Server
-from det_jupyter.master.machine.model.events import AgentAway, ClockStepped
+from det_jupyter.master.machine.model.events import AgentAway, ClockStepped, SlotsSettled
 from det_jupyter.master.sampling.samplers import Samplers
 from det_jupyter.master.service.committing.reserve import Reserve
 from det_jupyter.master.service.pools_file import read_pools
@@ -65,6 +66,7 @@ _BACKLOG = 2048  # connections that wait until the reader has been started
 _LISTEN_S = 2.0  # pause between attempts to open the port for agents of other computers
 _FILE_CHECK_S = 1.0
 _CLOCK_CHECK_S = 1.0
+_SETTLE_CHECK_S = 0.5
 
 
 def serve(engine: Engine, starter: ReaderStarter) -> None:
@@ -200,6 +202,7 @@ class _Program:
             asyncio.create_task(self._stop_when_idle(self._app)),
             asyncio.create_task(self._stay_findable()),
             asyncio.create_task(self._follow_clock(ClockWatch())),
+            asyncio.create_task(self._let_trials_grow()),
             asyncio.create_task(
                 keep_trimmed(
                     paths.master_output().name,
@@ -280,6 +283,17 @@ class _Program:
                     unreported_s = 0.0
                 except Exception:  # a full disk, for example; it is tried again
                     logger.exception("the step of the clock could not be noted")
+
+    async def _let_trials_grow(self) -> None:
+        """Report to the machine when slots have been free for so long that trials may grow."""
+        while True:
+            await asyncio.sleep(_SETTLE_CHECK_S)
+            times = self._service.machine.queue.look_again_at.values()
+            if min(times, default=math.inf) <= time.time():
+                try:
+                    self._service.take(SlotsSettled())
+                except Exception:  # a full disk, for example; it is tried again
+                    logger.exception("elastic trials could not grow")
 
     async def _stop_when_idle(self, app: Guard) -> None:
         idle_s = 3600 * idle_hours()

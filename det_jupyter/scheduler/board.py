@@ -21,8 +21,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
-from det_jupyter.scheduler.model import AgentPart, AgentSlots, Fitting, PoolRules, Running, Shape
+from det_jupyter.scheduler.model import (
+    AgentPart,
+    AgentSlots,
+    Fitting,
+    PoolRules,
+    Resize,
+    Running,
+    Shape,
+)
 from det_jupyter.scheduler.snapshot import Snapshot
 
 NO_PRIORITY = 1000  # no gang has a greater priority number
@@ -68,14 +77,20 @@ class Seats:
         held: set[int] = set()
         leaving: set[int] = set()
         for gang in self.gangs.values():
-            (leaving if gang.is_leaving else held).update(gang.slots_on(self.agent.id))
+            slots_here = gang.slots_on(self.agent.id)
+            if gang.becomes:
+                held.update(gang.kept_on(self.agent.id))
+                leaving.update(set(slots_here) - held)
+            else:
+                (leaving if gang.is_leaving else held).update(slots_here)
         slots = sorted(self.agent.slots)
         self.free = tuple(s for s in slots if s not in held and s not in leaving)
         self.coming = sum(slot not in held for slot in slots)
 
     def freed_by(self, gang: Running) -> int:
-        """Return how many usable slots become free here when a gang ends."""
-        return len(set(gang.slots_on(self.agent.id)).intersection(self.agent.slots))
+        """Return how many more usable slots become free here when a gang ends."""
+        own = gang.slots_on(self.agent.id) if gang.is_leaving else gang.kept_on(self.agent.id)
+        return len(set(own).intersection(self.agent.slots))
 
 
 class SlotBoard:
@@ -99,8 +114,8 @@ class SlotBoard:
 
     def _seat(self, gang: Running) -> list[Seats]:
         request = gang.request
-        self._held[request.group] = self._held.get(request.group, 0) + request.slots
-        here = [self.seats[part.agent_id] for part in gang.parts if part.agent_id in self.seats]
+        self._held[request.group] = self._held.get(request.group, 0) + gang.num_held
+        here = [self.seats[name] for name in gang.agent_ids if name in self.seats]
         for seats in here:
             seats.gangs[request.id] = gang
         return here
@@ -108,6 +123,11 @@ class SlotBoard:
     def held(self, group: int) -> int:
         """Return the number of slots that a group holds, including those of leaving gangs."""
         return self._held.get(group, 0)
+
+    def kept_by(self, group: int) -> int:
+        """Return the number of slots that a group does not give back."""
+        mine = (gang for gang in self.running.values() if gang.request.group == group)
+        return sum(gang.num_kept for gang in mine if not gang.is_leaving)
 
     def priority(self, gang: Running) -> int:
         """Return the priority of a gang's group."""
@@ -119,17 +139,28 @@ class SlotBoard:
         for seats in self._seat(gang):
             seats.count()
 
+    def lift(self, request_id: str) -> Running:
+        """Remove a gang, and return it."""
+        gang = self.running.pop(request_id)
+        self._held[gang.request.group] -= gang.num_held
+        for seats in (self.seats[name] for name in gang.agent_ids if name in self.seats):
+            del seats.gangs[request_id]
+            seats.count()
+        return gang
+
     def leave(self, request_id: str) -> dict[str, int]:
         """Mark a gang as leaving; return how many slots each agent gets back from it."""
-        gang = self.running[request_id] = replace(self.running[request_id], is_leaving=True)
-        given: dict[str, int] = {}
-        for part in gang.parts:
-            if (seats := self.seats.get(part.agent_id)) is not None:
-                given[seats.id] = -seats.coming
-                seats.gangs[request_id] = gang
-                seats.count()
-                given[seats.id] += seats.coming
-        return given
+        return self._change(request_id, is_leaving=True, becomes=())
+
+    def resize(self, resize: Resize) -> dict[str, int]:
+        """Hold other slots for an elastic gang; return how many more each agent gets back."""
+        return self._change(resize.request_id, becomes=resize.parts)
+
+    def _change(self, request_id: str, **changes: Any) -> dict[str, int]:
+        gang = self.running[request_id]
+        before = {name: self.seats[name].coming for name in gang.agent_ids if name in self.seats}
+        self.hold(replace(self.lift(request_id), **changes))
+        return {name: self.seats[name].coming - coming for name, coming in before.items()}
 
     def stayers(self, seats: Seats, priority: int) -> list[Running]:
         """Return the gangs on an agent that stay and have a greater priority number, by id."""
@@ -170,9 +201,9 @@ class SlotBoard:
             for seats in self.open_to(shape, closed)
             if seats.size > 0
             and all(
-                gang.is_leaving or self.priority(gang) > priority
+                self.priority(gang) > priority
                 for gang in seats.gangs.values()
-                if gang.request.slots
+                if gang.kept_on(seats.id)
             )
         ]
 

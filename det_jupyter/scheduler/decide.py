@@ -3,8 +3,10 @@
 A pass goes through the waiting requests in order. For each:
 
     1. It fits on slots that are not kept for requests ahead: it starts.
-    2. Else, if its group holds `max_slots`: it is skipped, and keeps nothing.
-    3. Else, if leaving gangs will make room: their agents are kept for it. If less urgent gangs
+    2. Else, if its group holds `max_slots`: it is skipped, and keeps nothing; elastic gangs of
+       its group give slots back for it.
+    3. Else, if leaving gangs will make room, or elastic gangs that give slots back (elastic.py):
+       their agents are kept for it. If less urgent gangs
        (in fair share: gangs of groups that have more) would make room: the cheapest of them are
        asked to leave, and their agents are kept for it.
     4. Else the agents where it is nearest to fitting are kept for it. With preemption a less
@@ -16,14 +18,18 @@ reservations.py). Only the first `reservation_depth` waiting requests keep agent
 behind may preempt too. At most `LOOKED_AT` requests are served by rules 3 and 4. Of the requests
 behind, one of each shape is tried, because the others of that shape would not fit either.
 
+After the last pass elastic gangs grow into what is left (elastic.py).
+
 Nothing is kept between calls: the same snapshot gives the same decisions.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from det_jupyter.scheduler.board import NO_PRIORITY, SlotBoard
+from det_jupyter.scheduler.elastic import GivingBack, Growing
 from det_jupyter.scheduler.model import (
     AgentPart,
     Decisions,
@@ -32,6 +38,7 @@ from det_jupyter.scheduler.model import (
     Preemption,
     Promise,
     Request,
+    Resize,
     Running,
     Shape,
 )
@@ -69,7 +76,8 @@ def decide(snapshot: Snapshot, now: float) -> Decisions:
     Raises:
         PassFailed: A pass raised an error, which is its cause.
     """
-    starts: list[Placement] = []
+    starts: dict[str, Placement] = {}
+    resizes: dict[str, Resize] = {}
     preemptions: list[Preemption] = []
     promises: dict[str, Promise] = {}
     while True:
@@ -81,20 +89,33 @@ def decide(snapshot: Snapshot, now: float) -> Decisions:
         except Exception as error:  # of a mistake in it; the caller attributes it to a request
             raise PassFailed(taken.looking_at) from error
         decided = Decisions(
-            tuple(taken.starts), tuple(taken.preemptions), tuple(taken.promises.values())
+            tuple(taken.starts),
+            tuple(taken.resizes),
+            tuple(taken.preemptions),
+            tuple(taken.promises.values()),
         )
-        starts += decided.starts
+        starts |= {start.request_id: start for start in decided.starts}
+        resizes |= {resize.request_id: resize for resize in decided.resizes}
         preemptions += decided.preemptions
         promises |= taken.promises
         snapshot = snapshot.after(decided, now)
         if not taken.is_worth_another:
             break
+    grown, look_again_at = list[Resize](), None
+    if any(gang.request.sizes for gang in snapshot.running.values()):
+        growth = Growing(SlotBoard(snapshot), taken.kept.closed_to_all(), now)
+        for name, parts in growth.of_starts(starts).items():
+            starts[name] = replace(starts[name], parts=parts)
+        grown, look_again_at = growth.of_running(starts), growth.look_again_at
     waiting, kept = snapshot.waiting, taken.kept.by_request
+    gone = {one.request_id for one in preemptions}
     return Decisions(
-        tuple(starts),
+        tuple(starts.values()),
+        (*(one for one in resizes.values() if one.request_id not in gone), *grown),
         tuple(preemptions),
         tuple(promise for name, promise in promises.items() if name in waiting),
         {name: agents for name, agents in kept.items() if name in waiting},
+        look_again_at,
     )
 
 
@@ -103,6 +124,7 @@ class Pass:
 
     Attributes:
         starts: Gangs that start.
+        resizes: Elastic gangs that give slots back.
         preemptions: Gangs that are asked to leave.
         promises: Promises that are made or end, by request.
         kept: The agents kept for requests that wait.
@@ -111,6 +133,7 @@ class Pass:
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
         self.starts: list[Placement] = []
+        self.resizes: list[Resize] = []
         self.preemptions: list[Preemption] = []
         self.promises: dict[str, Promise] = {}
         self.looking_at = ""
@@ -122,16 +145,20 @@ class Pass:
         self._is_cut = False  # the pass ended early, because promises changed
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # by group: number of slots for which it keeps agents
+        self._allowed: dict[int, int] = {}  # by group: slots that it gives back for its requests
+        self._exhausted: set[int] = set()  # groups that have nothing more to give back
         self._no_room: dict[Shape, int] = {}  # by shape that fits nowhere: up to which priority
         # By shape that is not tried again: up to which priority.
         self._passed: dict[Shape, float] = {}
+        self._has_elastic = any(gang.request.sizes for gang in snapshot.running.values())
         self._has_order = self._rules.policy is Policy.PRIORITY
         self._has_backfill = self._rules.preemption and self._has_order
 
     @property
     def is_worth_another(self) -> bool:
         """Whether another pass could decide more."""
-        return bool(self.preemptions) or self._is_cut or self._starts_reorder
+        has_asked = bool(self.preemptions or self.resizes)
+        return has_asked or self._is_cut or self._starts_reorder
 
     @property
     def _starts_reorder(self) -> bool:
@@ -170,6 +197,7 @@ class Pass:
 
     def _serve(self, request: Request) -> None:
         if self._is_capped(request, self._wanted.get(request.group, 0)):
+            self._make_allowance(request)
             return
         if self._start(request) or self._wait(request):
             return
@@ -245,10 +273,17 @@ class Pass:
         self._wanted[request.group] = wanted + request.slots
 
     def _make_room(self, request: Request, *, needs_victims: bool) -> list[str] | None:
-        """Preempt gangs if that frees enough slots for the request; return the agents, or None."""
-        if not self._rules.preemption or self._rules.policy is Policy.ROUND_ROBIN:
-            return None
+        """Make gangs give slots back, or leave, if the request then fits; return the agents."""
         needs = SlotNeeds(self._board, self.kept, request.shape, self._now)
+        found = self._giving_back(request).find_room(needs) if self._has_elastic else None
+        has_preemption = self._rules.preemption and self._rules.policy is not Policy.ROUND_ROBIN
+        if found is not None:
+            self._resize(found[1])
+            if has_preemption:
+                self.promises[request.id] = Promise(request.id, (found[0],))
+            return [found[0]]
+        if not has_preemption:
+            return None
         if self._has_order:
             way = cheapest_way(needs, self._priority(request))
         else:
@@ -261,3 +296,28 @@ class Pass:
         if way.victims:
             self.promises[request.id] = Promise(request.id, way.agents)
         return list(way.agents)
+
+    def _make_allowance(self, request: Request) -> None:
+        """Make gangs of a group that holds `max_slots` give slots back for its next request."""
+        board, group = self._board, self._board.groups[request.group]
+        if not self._has_elastic or group.id in self._exhausted:
+            return
+        assert group.max_slots is not None
+        wanted = self._allowed.get(group.id, 0) + request.slots
+        excess = board.kept_by(group.id) + wanted - group.max_slots
+        found = self._giving_back(request).find_allowance(excess) if excess > 0 else []
+        if excess > 0 and not found:
+            self._exhausted.add(group.id)
+            return
+        self._resize(found)
+        self._allowed[group.id] = wanted
+
+    def _giving_back(self, request: Request) -> GivingBack:
+        is_fair = self._rules.policy is Policy.FAIR_SHARE
+        share = self._snapshot.share_with(request) if is_fair else 0.0
+        return GivingBack(self._board, request, share)
+
+    def _resize(self, resizes: list[Resize]) -> None:
+        for resize in resizes:
+            self.kept.add_spare(self._board.resize(resize))
+        self.resizes += resizes

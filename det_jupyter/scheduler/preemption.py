@@ -206,7 +206,7 @@ class Exchange:
         for gang in _newest(self.needs.board, ANY_PRIORITY):
             group = gang.request.group
             self.staying.setdefault(group, []).append(gang)
-            self.level[group] = self.level.get(group, 0) + gang.request.slots
+            self.level[group] = self.level.get(group, 0) + gang.num_kept
 
     def find_way(self) -> Way | None:
         """Return the gangs that have to leave, or None if no way is fairer."""
@@ -222,7 +222,7 @@ class Exchange:
         """
         group = self.needs.board.groups[gang.request.group]
         most = level[group.id] - self.limit * group.weight + ROUNDING
-        return group.id != self.taker and gang.request.slots <= most
+        return group.id != self.taker and gang.num_kept <= most
 
     def _able(self) -> Iterator[Running]:
         """Yield gangs that may leave: those of the group with the greatest share first."""
@@ -241,7 +241,7 @@ class Exchange:
                 continue
             gangs = self.staying[group][:left]
             left -= len(gangs)
-            yield from (gang for gang in gangs if gang.request.slots <= most)
+            yield from (gang for gang in gangs if gang.num_kept <= most)
 
     def _clear_one(self) -> Way | None:
         needs, gains = self.needs, dict[str, int]()
@@ -281,7 +281,7 @@ class Exchange:
             )
             if chosen is None:
                 return None
-            level[chosen.request.group] -= chosen.request.slots
+            level[chosen.request.group] -= chosen.num_kept
             victims[chosen.request.id] = seats.freed_by(chosen)
         for request_id, gain in sorted(victims.items()):
             if sum(victims.values()) - gain >= missing:
@@ -319,7 +319,7 @@ class Exchange:
         for gang in new:
             if not self._may_give(gang, level):
                 return False
-            level[gang.request.group] -= gang.request.slots
+            level[gang.request.group] -= gang.num_kept
         self.level = level
         victims.update(gang.request.id for gang in new)
         return True

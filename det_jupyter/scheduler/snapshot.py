@@ -34,6 +34,7 @@ from det_jupyter.scheduler.model import (
     Request,
     Running,
     Shape,
+    size_of,
 )
 
 _BY_NUMBER = attrgetter("number", "id")
@@ -147,7 +148,7 @@ class Snapshot:
     def _held(self) -> dict[int, int]:
         held: dict[int, int] = {}
         for gang in self.running.values():
-            held[gang.request.group] = held.get(gang.request.group, 0) + gang.request.slots
+            held[gang.request.group] = held.get(gang.request.group, 0) + gang.num_held
         return held
 
     def held(self, group: int) -> int:
@@ -168,18 +169,29 @@ class Snapshot:
             running={name: one for name, one in self.running.items() if name not in gone},
         )
 
+    def with_resized(self, request_ids: Iterable[str]) -> Snapshot:
+        """Return the snapshot after these gangs went on with their next slots."""
+        done = {name: self.running[name].resized() for name in request_ids}
+        return replace(self, running={**self.running, **done}) if done else self
+
     def after(self, decisions: Decisions, now: float) -> Snapshot:
         """Return the snapshot after decisions; gangs that were asked to leave remain in it."""
         waiting, running = dict(self.waiting), dict(self.running)
         for start in decisions.starts:
+            request = waiting.pop(start.request_id)
+            slots = size_of(start.parts)
             running[start.request_id] = Running(
-                request=replace(waiting.pop(start.request_id), promised=()),
+                request=replace(request, promised=(), slots=slots),
                 parts=start.parts,
                 since=now,
                 is_backfill=start.is_backfill,
             )
+        for resize in decisions.resizes:
+            gang = running[resize.request_id]
+            running[resize.request_id] = replace(gang, becomes=resize.parts)
         for gone in decisions.preemptions:
-            running[gone.request_id] = replace(running[gone.request_id], is_leaving=True)
+            gang = running[gone.request_id]
+            running[gone.request_id] = replace(gang, is_leaving=True, becomes=())
         for promise in decisions.promises:
             if promise.request_id in waiting:
                 request = waiting[promise.request_id]

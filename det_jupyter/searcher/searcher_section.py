@@ -48,6 +48,8 @@ class SearcherSection(Section):
     """Trials begin with the weights of this trial's latest checkpoint."""
     source_checkpoint_uuid: Text | None = None
     """Trials begin with the weights of this checkpoint."""
+    elastic: Bool = False
+    """Whether trials get free slots too, as if slots_per_trial was a range from that number on."""
     name: str
     """The search method."""
 

@@ -218,3 +218,26 @@ def test_a_trial_whose_gpu_is_lost_goes_on_elsewhere(
     wait_until(lambda: state_of(second) is AllocationState.RUNNING, "the GPU is back")
     brake.unlink()
     assert experiment.wait() is second.wait() is State.COMPLETED
+
+
+def test_an_elastic_trial_gives_a_slot_back_and_grows_again(
+    client: Client, one_agent: None
+) -> None:
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 100}}
+    sizes = {"slots_per_trial": {"min": 1, "max": 8}}
+    trial = submit(client, slow(0.2, resources=sizes, searcher=length))
+    wait_for_steps(trial, 1)
+    other = submit(client, small_config(resources={"slots_per_trial": 1}))
+    other.wait()
+    assert other.view.state is State.COMPLETED
+    assert trial.view.state is State.ACTIVE
+    trial.wait()
+    view = client.trial(trial.trial.id)
+    assert [str(size) for size in view.sizes] == [
+        "2 slots: so many were free",
+        f"1 slot: gave 1 slot to experiment {other.id}",
+        "2 slots: grew by 1 slot, free for 10 s",
+    ]
+    assert (view.state, view.restarts, view.steps_completed) == (State.COMPLETED, 0, 100)
+    rows = trial.metrics().query("group == 'batches' and metric == 'loss'")
+    assert [*rows.steps] == [*range(1, 101)]

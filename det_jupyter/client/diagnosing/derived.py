@@ -12,6 +12,7 @@ from det_jupyter.client.client import Client
 from det_jupyter.config import merge_variables
 from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State, Submission
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
+from det_jupyter.contract.values.sizes import sizes_of
 from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
 from det_jupyter.view import ViewState
 
@@ -109,8 +110,12 @@ def derive(
             else given,
         },
     }
+    document = config | single | changes
+    sizes = sizes_of(document)
+    if sizes.is_elastic:  # runs are compared, so their number of slots is the same
+        document["resources"] = document["resources"] | {"slots_per_trial": sizes.least}
     return CreateExperiment(
-        config=config | single | changes,
+        config=document,
         capsule=source.capsule,
         python=source.python,
         cwd=source.cwd,

@@ -42,6 +42,7 @@ from det_jupyter.contract.messages import (
     ProfileTrial,
     RankView,
     SeriesQuery,
+    SizeChange,
     State,
     TimingsView,
     TrialView,
@@ -239,6 +240,10 @@ class Trial:
     def changes(self) -> list[TrialChange]:
         """Return the changes that were made while the trial trained, oldest first."""
         return [TrialChange(view) for view in self._client.trial(self.id).changes]
+
+    def sizes(self) -> list[SizeChange]:
+        """Return the numbers of slots that an elastic trial has had and why, oldest first."""
+        return self.view.sizes
 
     def timings(self) -> dict[str, list[float | None]]:
         """Return the durations of the parts of its batches, if `profiling.enabled` recorded them.

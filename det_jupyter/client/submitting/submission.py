@@ -246,6 +246,7 @@ def find_slot_problems(
     resources = document.get("resources")
     resources = resources if isinstance(resources, dict) else {}
     slots, name = resources.get("slots_per_trial", 1), resources.get("resource_pool")
+    slots = slots.get("min", 1) if isinstance(slots, dict) else slots
     known = [pool.name for pool in client.pools()]
     if isinstance(name, str) and name and name not in known:
         return [

@@ -164,6 +164,7 @@ from det_jupyter.contract.messages.rank_orders import (
     Profile,
     ProfileOrder,
     ProfileView,
+    SizeChange,
     TraceView,
     TrialChangeView,
 )

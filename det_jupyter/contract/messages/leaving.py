@@ -24,7 +24,8 @@ class RankProgress(Wire):
     since: Timestamp
 
 
-After = Literal["pauses", "queues", "rests", "ends"]  # what the trial does when it has left
+# What the trial does when it has left; "resizes": goes on at once with another number of slots.
+After = Literal["pauses", "queues", "resizes", "rests", "ends"]
 
 
 class Leaving(Wire):
@@ -41,6 +42,8 @@ class Leaving(Wire):
         num_ranks: Number of ranks.
         num_trials: Number of trials of the experiment.
         preempted_by: The experiment that gets the slots, if there is one.
+        resized_because: Why it goes on at once with another number of slots; "": it does not.
+        next_slots: That number.
         behind: The ranks with the least progress: the others wait for them. (): not known.
         batch: The batch that these are in; None: they have begun none.
         since: Since when they have been there.
@@ -60,6 +63,8 @@ class Leaving(Wire):
     num_ranks: int = 1
     num_trials: int = 1
     preempted_by: int | None = None
+    resized_because: str = ""
+    next_slots: int = 0
     behind: list[int] = []
     batch: int | None = None
     since: float = 0.0

@@ -29,12 +29,15 @@ def leaving_sentence(leaving: Leaving, now: float, zone: tzinfo | None = None) -
     """
     what = _doing(leaving)
     slots = count(leaving.num_slots, "slot") if leaving.num_slots else "its place"
+    frees = f"frees {slots}"
+    if leaving.then == "resizes":
+        frees = f"goes on with {count(leaving.next_slots, 'slot')}"
     after = "; then it queues again" if leaving.then == "queues" else ""
     if leaving.unreached:
         act = "killed" if leaving.asked_at is None else "asked to leave"
         return f"{what}: its ranks cannot be {act} now: {leaving.unreached}"
     if leaving.asked_at is None:
-        return f"{what}: it is being killed, which frees {slots}{after}"
+        return f"{what}: it is being killed, which {frees}{after}"
     limit = ""
     if leaving.killed_at is not None:
         at = short_time(leaving.killed_at, now, zone)
@@ -42,40 +45,42 @@ def leaving_sentence(leaving: Leaving, now: float, zone: tzinfo | None = None) -
         limit = f"; killed at {at} (in {left}) otherwise"
         if leaving.killed_at <= now:
             limit = f"; its agent was to kill it at {at}, and has not reported that"
-    return f"{what}: {_obstacle(leaving, now, slots)}{limit}{after}"
+    return f"{what}: {_obstacle(leaving, now, frees)}{limit}{after}"
 
 
 def _doing(leaving: Leaving) -> str:
     if leaving.preempted_by is not None:
         return f"making room for experiment {leaving.preempted_by}"
+    if leaving.then == "resizes":
+        return f"changing its number of slots ({leaving.resized_because})"
     words = {"pauses": "pausing", "queues": "giving its slots back", "rests": "going to rest"}
     return words.get(leaving.then, "stopping")
 
 
-def _obstacle(leaving: Leaving, now: float, slots: str) -> str:
+def _obstacle(leaving: Leaving, now: float, frees: str) -> str:
     """Return what the gang waits for, and what follows then."""
     assert leaving.asked_at is not None
     asked_s = now - leaving.asked_at
     if leaving.hang is not None:
-        return f"{leaving.hang.sentence(now)}; saves and frees {slots} if it goes on"
+        return f"{leaving.hang.sentence(now)}; saves and {frees} if it goes on"
     if leaving.saving_since is not None:
         saving = rough_duration(now - leaving.saving_since)
-        return f"it has been saving its state for {saving}; frees {slots} then"
+        return f"it has been saving its state for {saving}; {frees} then"
     is_unheeded = asked_s >= _UNHEEDED_S
     if is_unheeded and leaving.checked_at is None:
         return (
             "its code has not checked for preemption in this run (should_preempt); saves and "
-            f"frees {slots} when it does"
+            f"{frees} when it does"
         )
     if leaving.behind and now - leaving.since >= _LONG_BATCH_S:
         in_batch = rough_duration(now - leaving.since)
-        return f"{_behind(leaving)} for {in_batch}; saves and frees {slots} then"
+        return f"{_behind(leaving)} for {in_batch}; saves and {frees} then"
     if is_unheeded and leaving.checked_at is not None and leaving.checked_at < leaving.asked_at:
         return (
             f"its code has not checked for preemption since {clock(leaving.checked_at)}; saves "
-            f"and frees {slots} when it does"
+            f"and {frees} when it does"
         )
-    return f"asked {rough_duration(asked_s)} ago to save its state; frees {slots} then"
+    return f"asked {rough_duration(asked_s)} ago to save its state; {frees} then"
 
 
 def _behind(leaving: Leaving) -> str:
@@ -97,7 +102,7 @@ def end_now(leaving: Leaving) -> list[Remedy]:
     """
     if leaving.asked_at is None or leaving.unreached or leaving.then == "rests":
         return []
-    if leaving.then == "queues" and leaving.num_trials > 1:
+    if leaving.then in ("queues", "resizes") and leaving.num_trials > 1:
         return []
     lost = "nothing is lost"
     if leaving.num_unsaved:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Count, PrintableText, Rank, StrictCount, Timestamp
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.text import count
 
 MAX_PROFILED_STEPS = 1000
 MAX_TRACE_BYTES = 64 * 1024**2  # bytes of one rank's trace, compressed
@@ -132,6 +133,18 @@ class TrialChangeView(Wire):
         if self.steps_completed is None or self.error:
             return ""
         return f"{self.what} after batch {self.steps_completed}"
+
+
+class SizeChange(Wire):
+    """An elastic trial has another number of slots from now on."""
+
+    at: Timestamp
+    slots: int
+    steps_completed: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{count(self.slots, 'slot')}: {self.reason}"
 
 
 def to_text(change: Change) -> str:

@@ -132,6 +132,7 @@ class HolderView(Wire):
     since: float
     notebook: str | None = None
     is_leaving: bool = False
+    num_given: int = 0  # slots that its trials give back, while they go on with fewer
 
 
 class Estimate(Wire):

@@ -11,7 +11,7 @@ from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages.disks import RoomWait
 from det_jupyter.contract.messages.hangs import HangReport
 from det_jupyter.contract.messages.leaving import Leaving
-from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
+from det_jupyter.contract.messages.rank_orders import ProfileView, SizeChange, TrialChangeView
 from det_jupyter.contract.messages.requests import Submission
 from det_jupyter.contract.messages.search_views import SearchChangeView, SearchView
 from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
@@ -22,6 +22,7 @@ from det_jupyter.contract.values.bounds import Timestamp
 from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.sizes import Sizes, sizes_of
 from det_jupyter.contract.values.text import clock
 
 # None: there is none yet; trials that an earlier version stored have {}.
@@ -69,6 +70,7 @@ class AllocationView(Wire):
     slots: list[SlotView] = []
     agent_ids: list[str] = []  # rank i is on agent_ids[i]
     preempted_by: int | None = None  # the experiment that gets its slots
+    resized_because: str = ""  # it leaves to go on at once with another number of slots
     ranks: list[RankView] = []
     started_at: float | None = None
     first_step_at: float | None = None
@@ -134,9 +136,7 @@ class CheckpointView(Kept):
     is_placed: bool = (
         False  # a user's request has set `path`: it is not in its experiment's storage
     )
-    former: str = (
-        ""  # path that it was moved from, while files of it are still to be deleted there
-    )
+    former: str = ""  # path that it was moved from, while files there are still to be deleted
 
     @property
     def location(self) -> str:
@@ -216,6 +216,7 @@ class StoredTrial(Kept):
     plain_trainer: str = ""  # the trainer that a run has called without DetCallback
     changes: list[TrialChangeView] = []  # made while it trained, oldest first
     profiles: list[ProfileView] = []  # the latest ones, oldest first
+    sizes: list[SizeChange] = []  # of an elastic trial: the latest ones, oldest first
     slot_seconds: float = 0.0  # slots times seconds of the runs that have ended
     held_s: float = 0.0  # seconds in which it held slots, in the runs that have ended
     room: RoomWait | None = None  # it waits for room on a disk
@@ -289,8 +290,13 @@ class StoredExperiment(ExperimentFields, Submission):
 
     @property
     def slots_per_trial(self) -> int:
-        """How many slots each of its trials needs."""
-        return int(self._section("resources").get("slots_per_trial", 1))
+        """How many slots each of its trials needs to start."""
+        return self.sizes.least
+
+    @property
+    def sizes(self) -> Sizes:
+        """How many slots each of its trials may have."""
+        return sizes_of(self.config)
 
     @property
     def labels(self) -> list[str]:

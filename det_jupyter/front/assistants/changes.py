@@ -9,6 +9,7 @@ from typing import Any
 from det_jupyter.client.handle_text import describe_trial, experiment_line
 from det_jupyter.client.submitting.submission import Prepared, submit
 from det_jupyter.contract.values.entrypoints import entrypoint_text
+from det_jupyter.contract.values.sizes import sizes_of
 from det_jupyter.contract.values.text import count, length, shortened
 from det_jupyter.errors import Conflict
 from det_jupyter.front.assistants.tool_calls import TEXT, call_of, line_of
@@ -78,7 +79,8 @@ def _submission(prepared: Prepared, text: str | None) -> list[str]:
     config = prepared.config
     searcher = config.to_document()["searcher"]
     most = searcher.get("max_trials")
-    slots = count(config.resources.slots_per_trial, "slot")
+    sizes = sizes_of(config.to_document())
+    slots = f"{sizes} slots" if sizes.is_elastic else count(sizes.least, "slot")
     trains = f", {most} trials" if most else ""
     longest = f", to {length(searcher['max_length'])}" if searcher.get("max_length") else ""
     return [

@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.schema.seeds import MAX_SEED
 from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.contract.values.sizes import sizes_of
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.http.responses import JsonResponse, new_routes
 from det_jupyter.master.machine.model.events import ExperimentSubmitted
@@ -99,14 +100,14 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         problem = find_pool_problem(
             state,
             pool,
-            resources.slots_per_trial,
+            resources.least_slots,
             is_single_agent=resources.is_single_node,
             why_one_computer=why_one_computer(config.entrypoint),
         )
         if problem:
             raise ConfigError(problem)
     planned = plan(config.searcher, config.hyperparameters)
-    slots, places = places_for(config.resources.slots_per_trial, state.agents.values())
+    slots, places = places_for(resources.least_slots, state.agents.values())
     finder = PaceFinder(config, planned.unit, request.seconds_per_batch)
     entrypoint, experiments = config.entrypoint, state.experiments
     same = [i for i, each in experiments.items() if each.config["entrypoint"] == entrypoint]
@@ -119,6 +120,11 @@ async def _preview(service: Service, request: PreviewRequest) -> PreviewView:
         config.searcher, config.hyperparameters, config.reproducibility.experiment_seed
     )
     warnings = notices(config.to_document())
+    if (sizes := sizes_of(config.to_document()).for_batch(config.hyperparameters)).is_elastic:
+        warnings.append(
+            f"resources.slots_per_trial: a trial gets {sizes} slots, as they are free; the time "
+            f"is estimated with {sizes.least} a trial."
+        )
     elsewhere = sorted(agent.id for agent in state.agents.values() if agent.is_remote)
     if elsewhere and config.checkpoint_storage.location is None:
         warnings.append(

@@ -143,6 +143,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     events.CheckpointsDeleted: ended_experiments.on_checkpoints_deleted,
     events.UnmanagedHeard: unmanaged.on_unmanaged_heard,
     events.RoomFound: full_disks.on_room_found,
+    events.SlotsSettled: queueing.on_slots_settled,
     events.ClockStepped: experiment_changes.on_clock_stepped,
     events.ContentSetAside: on_content_set_aside,
 }
@@ -224,8 +225,12 @@ def _run_scheduler(turn: Turn) -> None:
     """Decide about every pool and apply the decisions, if the scheduler's input has changed."""
     if turn.queue.version == turn.queue.decided:
         return
+    turn.queue.look_again_at.clear()
     for name in turn.state.pool_configs:
-        apply_decisions(turn, _decide(turn, name))
+        decisions = _decide(turn, name)
+        apply_decisions(turn, decisions)
+        if decisions.look_again_at is not None:
+            turn.queue.look_again_at[name] = decisions.look_again_at
         publish_wants(turn, name)
     turn.queue.decided = turn.queue.version
 

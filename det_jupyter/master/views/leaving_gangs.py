@@ -34,6 +34,8 @@ def leaving_of(state: MachineState, trial: Trial, steps_completed: int) -> Leavi
         num_slots=sum(slot.id >= 0 for slot in allocation.slots),
         num_ranks=max(1, len(allocation.places)),
         num_trials=len(experiment.trial_ids),
+        resized_because=allocation.resized_because if trial.state is State.ACTIVE else "",
+        next_slots=sum(map(len, allocation.becomes.values())),
         preempted_by=allocation.preempted_by if trial.state is State.ACTIVE else None,
         behind=behind,
         batch=batch,
@@ -63,7 +65,9 @@ def _what_follows(trial: Trial) -> After:
         return "pauses"
     if trial.state is not State.ACTIVE:
         return "ends"
-    return "rests" if trial.is_resting else "queues"
+    if trial.is_resting:
+        return "rests"
+    return "resizes" if trial.allocation and trial.allocation.resized_because else "queues"
 
 
 def _behind(allocation: Allocation) -> tuple[list[int], int | None, float]:

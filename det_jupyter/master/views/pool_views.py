@@ -95,7 +95,7 @@ def _run_entry(machine: Machine, trial: Trial, pool: str) -> RunEntry:
         allocation_id=allocation.id,
         agent_ids=list(dict.fromkeys(allocation.agent_ids)),
         pool=pool,
-        slots=experiment.slots_per_trial,
+        slots=trial.num_slots or experiment.slots_per_trial,
         priority=experiment.priority,
         queued_at=allocation.queued_at,
     )
@@ -206,15 +206,15 @@ def _job_entry(machine: Machine, experiment: Experiment, ahead: dict[str, int]) 
         trial.allocation is not None and trial.allocation.state is AllocationState.QUEUED
         for trial in trials
     )
-    slots = experiment.slots_per_trial
+    slots_held = sum(trial.num_slots for trial in trials)
     has_order = machine.state.pool_configs[name].scheduler.type == "priority"
     return JobEntry.built_from(
         experiment,
         experiment_id=experiment.id,
         name=experiment.name,
         pool=name,
-        slots_held=num_running * slots,
-        slots_wanted=(num_running + num_waiting) * slots,
+        slots_held=slots_held,
+        slots_wanted=slots_held + num_waiting * experiment.slots_per_trial,
         num_running=num_running,
         num_waiting=num_waiting,
         jobs_ahead=ahead.get(name, 0) if has_order else None,

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import torch.distributed as dist
 
 from det_jupyter.config.sections import Optimizations
+from det_jupyter.contract.values.sizes import sizes_of
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -45,6 +46,11 @@ class DeepSpeedTrialContext(PyTorchTrialContext):
         self._is_accumulating = True
         if self.config is not None:
             _check_optimizations(self.config.optimizations)
+            if (sizes := sizes_of(self.config.to_document())).is_elastic:
+                raise ConfigError(
+                    f"resources.slots_per_trial: got {sizes}, and a DeepSpeedTrial goes on only "
+                    "with the number of slots that it began with; give one number"
+                )
         if self.distributed.size == 1 and not dist.is_initialized():
             # DeepSpeed needs a process group, and would look for an MPI to make it. The group
             # stays: DeepSpeed keeps references to it for the life of the process.

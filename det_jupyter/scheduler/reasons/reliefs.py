@@ -5,7 +5,7 @@
     EXPERIMENT    an experiment has to end or be paused: its next trials would go first
     SLOTS         any N slots of an agent, whichever trials give them back
     NAMED         these trials, where it matters which ones end
-    LEAVING       the gangs that were asked to leave already
+    LEAVING       the gangs that were asked already to leave, or to give slots back
 
 Each is tried (`whatif`). For "any N", several orders of ends are tried; N is the largest number
 that one of them needs.
@@ -77,8 +77,8 @@ def find_reliefs(wait: WaitingRequest) -> list[Relief]:
         return []
     gangs = [gang for gang in wait.gangs_on(wait.nearest) if not wait.is_less_urgent(gang)]
     gangs.sort(key=lambda gang: _expected_order(wait, gang))
-    leaving = tuple(gang for gang in gangs if gang.is_leaving)
-    staying = [gang for gang in gangs if not gang.is_leaving]
+    leaving = tuple(gang for gang in gangs if gang.is_leaving or gang.num_given)
+    staying = [gang for gang in gangs if gang not in leaving]
     if leaving and all(wait.starts(*changes) for changes in _in_both_orders(leaving)):
         return [Relief(kind=ReliefKind.LEAVING, gangs=leaving, num=len(leaving))]
     found = _Ends(wait, staying, ()).find()

@@ -69,9 +69,11 @@ def has_to_happen(wait: WaitingRequest, relief: Relief) -> str:
 
 
 def have_left(gangs: Iterable[Running]) -> str:
-    """Return `experiment 3 has left`, `experiments 3 and 4 have left`."""
+    """Return `experiment 3 has left`, or `experiments 3 and 4 have given slots back`."""
+    gangs = list(gangs)
     ids = sorted({gang.request.group for gang in gangs})
-    return f"{named('experiment', ids)} {verb(len(ids), 'has')} left"
+    done = "given slots back" if any(gang.becomes for gang in gangs) else "left"
+    return f"{named('experiment', ids)} {verb(len(ids), 'has')} {done}"
 
 
 def latest_leaving(facts: Facts, gangs: Iterable[Running]) -> str:
@@ -175,6 +177,7 @@ class Sentence:
         for holder in holders[:most]:
             holds = "" if parts else "holds "
             leaving = " (leaving)" if holder.is_leaving else ""
+            leaving = f" (gives {holder.num_given} back)" if holder.num_given else leaving
             parts.append(f"{self._who(holder)} {holds}{self._amount(holder)}{leaving}")
         if rest := holders[most:]:
             slots = sum(holder.slots for holder in rest)
@@ -191,6 +194,7 @@ class Sentence:
             is_file = holder.notebook.endswith((".yaml", ".yml"))  # given to `det e create`
             details.append(f"{'file' if is_file else 'notebook'} {file_of(holder.notebook)}")
         leaving = " and is leaving" if holder.is_leaving else ""
+        leaving = f" and gives {holder.num_given} back" if holder.num_given else leaving
         amount = self._amount(holder)
         return f"{self._who(holder)} ({', '.join(details)}) holds {amount}{leaving}"
 
@@ -283,7 +287,8 @@ class Sentence:
             and is_named
             and len(holders) == len(by_group(first.gangs))
         ):
-            return "it has left" if len(holders) == 1 else "they have left"
+            done = "done so" if any(holder.num_given for holder in holders) else "left"
+            return f"it has {done}" if len(holders) == 1 else f"they have {done}"
         if whose is None or first.kind is ReliefKind.LEAVING:
             return has_to_happen(wait, first)
         after = f"{have_left(first.after)} and " if first.after else ""

@@ -84,7 +84,7 @@ class PoolSurvey:
         """
         request_id = gang.request.id
         if request_id not in self._ends:
-            known = self._limit_of if gang.is_leaving else self.facts.end_of
+            known = self._limit_of if gang.is_leaving or gang.becomes else self.facts.end_of
             self._ends[request_id] = known(request_id)
         return self._ends[request_id]
 

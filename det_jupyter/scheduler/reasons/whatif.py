@@ -26,7 +26,7 @@ class PoolChange:
     """A change of a pool at one moment.
 
     Args:
-        ends: Gangs that end or leave.
+        ends: Gangs that end or leave; those that are resized go on.
         goes: Experiments that are paused or killed.
         groups: Experiments that are new or changed, as they are after the change.
         agents: Agents that are new or changed, as they are after the change.
@@ -86,7 +86,9 @@ class WhatIf:
     def _changed(self, change: PoolChange) -> Snapshot:
         pool = self._pool
         gone = [request_id for group in change.goes for request_id in pool.of_group(group)]
-        gangs = [pool.running[name] for name in change.ends if name in pool.running]
+        ends = [pool.running[name] for name in change.ends if name in pool.running]
+        gangs = [gang for gang in ends if not gang.becomes]
+        pool = pool.with_resized(gang.request.id for gang in ends if gang.becomes)
         comes = [one for gang in gangs if (one := self._comes_for(gang)) is not None]
         pool = pool.without(*gone, *(gang.request.id for gang in gangs))
         return replace(
@@ -110,7 +112,8 @@ class WhatIf:
             decided = decide(self._pool, self._facts.now)
             pool = self._pool = self._pool.after(decided, self._facts.now)
             self.started.update(start.request_id for start in decided.starts)
-            if not decided.preemptions:
+            self._pool = pool = pool.with_resized(one.request_id for one in decided.resizes)
+            if not decided.preemptions and not decided.resizes:
                 break
             for gone in decided.preemptions:
                 self.asked.setdefault(gone.for_request_id, []).append(gone.request_id)

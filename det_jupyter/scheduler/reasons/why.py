@@ -85,4 +85,5 @@ def _view(
         since=min(gang.since for gang in gangs),
         notebook=title.notebook,
         is_leaving=all(gang.is_leaving for gang in gangs),
+        num_given=sum(gang.num_given for gang in gangs),
     )

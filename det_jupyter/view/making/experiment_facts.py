@@ -51,6 +51,8 @@ def makes_room_for(trial: TrialView) -> int | None:
 def status_word(trial: TrialView, status: Status) -> str:
     is_making_room = status == "pausing" and makes_room_for(trial) is not None
     word = "Making room" if is_making_room else STATUS_WORDS[status]
+    if status == "pausing" and trial.leaving is not None and trial.leaving.then == "resizes":
+        word = "Resizing"
     is_over = trial.state.is_terminal or status in ENDED
     return with_alarm(word, "" if is_over else trial.alarm.kind)
 

@@ -75,7 +75,7 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
         "batches": "" if trial is None else f"{steps:,}",
         "epochs": "" if per_epoch is None else f"{steps / per_epoch:.1f}",
         "trials": f"{num} ({experiment.searcher_name})" if num > 1 else "",
-        "slots per trial": "" if one.is_trial else str(experiment.slots_per_trial),
+        "slots per trial": "" if one.is_trial else str(experiment.sizes),
         "elapsed": duration(elapsed_s(one, now)),
         "slot-hours": slot_hours_text(slot_seconds(one, now)),
         "restarts": str(restarts) if restarts else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from det_jupyter.contract.messages import (
@@ -17,7 +18,7 @@ from det_jupyter.contract.messages import (
     Verdict,
 )
 from det_jupyter.contract.schema.key_paths import look_up
-from det_jupyter.contract.values.text import experiment_title
+from det_jupyter.contract.values.text import count, experiment_title
 from det_jupyter.view.making.charts import rounded
 from det_jupyter.view.making.experiment_facts import (
     finite,
@@ -92,7 +93,19 @@ def _num_steps(trial: TrialView, experiment: ExperimentView) -> int | None:
 
 
 def build_changes(trial: TrialView) -> list[ChangeLine]:
-    return [
+    """Return what was changed of a trial while it trained, its number of slots too."""
+    sizes = [
+        ChangeLine(
+            id=-number,  # no change of a user has such a number
+            trial_id=trial.id,
+            steps_completed=size.steps_completed,
+            text=str(size),
+            error="",
+        )
+        for number, (before, size) in enumerate(pairwise(trial.sizes), 1)
+        if size.slots != before.slots
+    ]
+    return sizes + [
         ChangeLine(
             id=change.id,
             trial_id=trial.id,
@@ -159,6 +172,8 @@ def _trace(trace: TraceView, trial_id: int) -> TraceLine:
 
 
 def _makes_room(trial: TrialView, cluster: ClusterView | None) -> str:
+    if (leaving := trial.leaving) is not None and leaving.then == "resizes":
+        return f"goes on with {count(leaving.next_slots, 'slot')}: {leaving.resized_because}"
     taker = makes_room_for(trial)
     if taker is None:
         return ""

@@ -29,6 +29,42 @@ def test_the_limit_of_slots_suffices_for_one_trial(
 
 
 @pytest.mark.parametrize(
+    ("document", "problems"),
+    [
+        ({"resources": {"slots_per_trial": {"max": 8}}}, []),
+        ({"resources": {"slots_per_trial": {"min": 2, "max": 8}, "max_slots": 2}}, []),
+        (
+            {"resources": {"slots_per_trial": {"min": 4, "max": 2}}},
+            ["resources.slots_per_trial.max: got 2, expected at least 4 (min)"],
+        ),
+        (
+            {"resources": {"slots_per_trial": {"min": 4, "max": 8}, "max_slots": 3}},
+            ["resources.max_slots: got 3, expected at least resources.slots_per_trial.min (4)"],
+        ),
+        (
+            {"resources": {"slots_per_trial": {"min": 0, "max": "8"}}},
+            [
+                "resources.slots_per_trial.max: got '8', expected a number; write 8",
+                "resources.slots_per_trial.min: got 0, expected at least 1",
+            ],
+        ),
+        (
+            {"resources": {"slots_per_trial": {"min": 1, "most": 8}}},
+            [
+                "resources.slots_per_trial.most: unknown key; expected one of max, min",
+            ],
+        ),
+        (
+            {"searcher": {"elastic": True}, "resources": {"slots_per_trial": 0}},
+            ["searcher.elastic: got true, but resources.slots_per_trial is 0: no slot"],
+        ),
+    ],
+)
+def test_a_range_of_slots_is_checked(document: dict[str, Any], problems: list[str]) -> None:
+    assert [*map(str, check_sanity(document))] == problems
+
+
+@pytest.mark.parametrize(
     ("document", "why"),
     [
         (PER_EPOCH | IN_EPOCHS, "records_per_epoch (100) is divided by it"),

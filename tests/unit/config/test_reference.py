@@ -90,7 +90,7 @@ def test_the_kinds_of_sections_are_known_by_their_tags() -> None:
 def test_the_keys_of_a_section_depend_on_its_kind() -> None:
     assert list(known_keys("searcher", {"searcher": {"name": "random"}})) == [
         "name", "metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid",
-        "max_length", "max_trials", "max_concurrent_trials",
+        "elastic", "max_length", "max_trials", "max_concurrent_trials",
     ]  # fmt: skip
     assert "num_rungs" in known_keys("searcher", {"searcher": {"name": "ran"}})
     assert "storage_path" in known_keys("checkpoint_storage")

@@ -41,6 +41,7 @@ searcher:
   name: single
   metric: loss
   smaller_is_better: true             # default
+  elastic: false                      # default
   max_length: {epochs: 6}
 resources:
   slots_per_trial: 1                  # default

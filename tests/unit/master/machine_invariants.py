@@ -83,8 +83,9 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
 def _check_gang(state: MachineState, trial: Trial) -> None:
     allocation = trial.allocation
     assert allocation is not None
-    needed = state.experiments[trial.experiment_id].slots_per_trial
-    assert len(allocation.slots) == max(1, needed), f"{allocation.id}: half a gang"
+    least, most = state.experiments[trial.experiment_id].sizes.for_batch(trial.hparams)
+    num = len(allocation.slots)
+    assert max(1, least) <= num <= max(1, most), f"{allocation.id}: half a gang"
     assert allocation.agent_id == allocation.parts[0].agent_id
     ranks = [rank for part in allocation.parts for rank in part.ranks]
     assert sorted(ranks) == [*range(len(allocation.slots))], f"{allocation.id}: not each rank once"
@@ -106,6 +107,12 @@ def _check_slots(state: MachineState) -> None:
                 place = (agent_id, slot.id)
                 assert slot.id < 0 or place not in taken, f"slot {place} is in two gangs"
                 taken.add(place)
+    for name in state.pool_configs:
+        for gang in Queue(state).snapshot(name).running.values():
+            own = {(part.agent_id, slot) for part in gang.parts for slot in part.slot_ids}
+            claimed = {(part.agent_id, slot) for part in gang.becomes for slot in part.slot_ids}
+            assert not (claimed - own) & taken, f"{gang.request.id} becomes what others hold"
+            taken |= claimed
 
 
 def _check_queue(state: MachineState, queue: Queue) -> None:
@@ -116,6 +123,8 @@ def _check_queue(state: MachineState, queue: Queue) -> None:
         decisions = decide(pool, _LATER)
         assert not decisions.starts, f"pool {name}: a trial waits although it may start"
         assert not decisions.preemptions, f"pool {name}: a trial should have been asked to leave"
+        asked = [one for one in decisions.resizes if one.for_request_id]
+        assert not asked, f"pool {name}: a trial should have been asked to give slots back"
 
 
 def _listed(indexes: Indexes, state: MachineState) -> object:

@@ -162,9 +162,7 @@ def held_on(pool: Pool, agent_id: str, without: set[str]) -> set[int]:
         slot
         for running in pool.on_agent(agent_id)
         if running.request.id not in without
-        for part in running.parts
-        if part.agent_id == agent_id
-        for slot in part.slot_ids
+        for slot in running.slots_on(agent_id)
     }
 
 

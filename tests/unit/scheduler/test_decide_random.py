@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -16,6 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from det_jupyter.contract.values.sizes import GROW_AFTER_S, Sizes
 from det_jupyter.scheduler.model import (
     AgentSlots,
     Decisions,
@@ -24,6 +26,7 @@ from det_jupyter.scheduler.model import (
     Policy,
     PoolRules,
     Request,
+    size_of,
 )
 from tests.benchmarks.scheduler_worlds import POLICIES, BusyPool
 from tests.scheduler_pool import Pool
@@ -79,7 +82,10 @@ class Histories(RuleBasedStateMachine):
         self, name: str, slots: int, missing: set[int], kind: str, is_open: bool
     ) -> None:
         ids = tuple(slot for slot in range(slots) if slot not in missing)
-        self.pool.set_agent(AgentSlots(id=name, kind=kind, slots=ids, is_open=is_open))
+        freed_at = dict.fromkeys(ids, self.now)
+        self.pool.set_agent(
+            AgentSlots(id=name, kind=kind, slots=ids, is_open=is_open, freed_at=freed_at)
+        )
         self.decide()
 
     @precondition(lambda self: self.pool.agents)
@@ -107,11 +113,13 @@ class Histories(RuleBasedStateMachine):
         is_single_agent=st.booleans(),
         blocked=st.sets(st.sampled_from(AGENTS), max_size=1),
         number=st.integers(0, 3),
+        more=st.sampled_from((0, 0, 1, 7)),
     )
     def requests_come(
         self,
         group: int,
         slots: int,
+        more: int,
         num: int,
         is_single_agent: bool,
         blocked: set[str],
@@ -124,6 +132,7 @@ class Histories(RuleBasedStateMachine):
                     id=f"r{self.number}",
                     group=group,
                     slots=slots,
+                    sizes=Sizes(slots, slots + more) if slots and more else None,
                     number=number,
                     is_single_agent=is_single_agent,
                     blocked=frozenset(blocked),
@@ -160,16 +169,18 @@ class Histories(RuleBasedStateMachine):
                 self.number += 1
                 again = running.request
                 self.pool.remove(again.id)
-                self.pool.add(
-                    Request(
-                        id=f"r{self.number}",
-                        group=again.group,
-                        slots=again.slots,
-                        number=again.number,
-                        is_single_agent=again.is_single_agent,
-                        blocked=again.blocked,
-                    )
-                )
+                slots = again.sizes.least if again.sizes else again.slots
+                self.pool.add(replace(again, id=f"r{self.number}", slots=slots))
+        self.decide()
+
+    @rule(seconds=st.sampled_from((0.5, 5.0, 12.0)))
+    def those_that_are_resized_go_on_and_all_train(self, seconds: float) -> None:
+        self.now += seconds
+        for running in [*self.pool.running.values()]:
+            if running.becomes and not running.is_leaving:
+                self.pool.go_on(running.request.id, self.now)
+        for running in [*self.pool.running.values()]:
+            self.pool.hold(replace(running, is_training=True))
         self.decide()
 
     def decide(self) -> None:
@@ -182,6 +193,7 @@ class Histories(RuleBasedStateMachine):
         self.check_starts(before, decisions)
         self.check_keeping(before, decisions)
         self.check_preemptions(before, decisions)
+        self.check_resizes(before, decisions)
         self.check_first()
 
     def check_starts(self, before: Pool, decisions: Decisions) -> None:
@@ -231,6 +243,7 @@ class Histories(RuleBasedStateMachine):
             assert self.pool.is_waiting(promise.request_id)
             assert set(promise.agents) <= set(self.pool.agents)
         asked_for = {gone.for_request_id for gone in decisions.preemptions}
+        asked_for |= {one.for_request_id for one in decisions.resizes}
         assert {p.request_id for p in decisions.promises if p.agents} <= asked_for
         assert not any(running.request.promised for running in self.pool.running.values())
         assert len({gone.request_id for gone in decisions.preemptions}) == len(
@@ -245,6 +258,33 @@ class Histories(RuleBasedStateMachine):
                 assert victim.priority > taker.priority
         if self.policy is Policy.PRIORITY and decisions.preemptions and not decisions.starts:
             self.check_first_victims(before, decisions)
+
+    def check_resizes(self, before: Pool, decisions: Decisions) -> None:
+        for resize in decisions.resizes:
+            gang = before.running.get(resize.request_id) or self.pool.running[resize.request_id]
+            sizes, size = gang.request.sizes, size_of(resize.parts)
+            assert sizes is not None
+            assert sizes.least <= size <= sizes.most
+            mine = self.pool.groups[gang.request.group]
+            if resize.for_request_id:
+                assert size < size_of(gang.next_parts)
+                for part in resize.parts:
+                    assert {*part.slot_ids} <= {*gang.slots_on(part.agent_id)}
+                taker = self.group(resize.for_request_id)
+                assert self.policy is not Policy.PRIORITY or mine.priority >= taker.priority
+                continue
+            assert size > gang.request.slots
+            assert gang.is_training
+            assert not gang.becomes
+            assert gang.since <= self.now - GROW_AFTER_S
+            assert mine.max_slots is None or self.pool.held(mine.id) <= mine.max_slots
+            for part in resize.parts:
+                agent = self.pool.agents[part.agent_id]
+                more = {*part.slot_ids} - {*gang.slots_on(agent.id)}
+                assert more <= {*before.free(agent.id)}
+                assert all(agent.freed_at[slot] <= self.now - GROW_AFTER_S for slot in more)
+                is_kept = any(agent.id in kept for kept in reservations(self.pool).values())
+                assert not (more and is_kept)
 
     def check_first_victims(self, before: Pool, decisions: Decisions) -> None:
         """The first who waits has those leave that cost least, and they make room for it."""
@@ -274,10 +314,10 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "pool"):
             return
         held = [
-            (part.agent_id, slot)
+            (agent_id, slot)
             for running in self.pool.running.values()
-            for part in running.parts
-            for slot in part.slot_ids
+            for agent_id in running.agent_ids
+            for slot in running.slots_on(agent_id)
         ]
         assert len(held) == len(set(held))
         for agent in self.pool.agents.values():
@@ -303,6 +343,7 @@ class Histories(RuleBasedStateMachine):
         for _ in range(20):
             decisions = again.decide(self.now)
             assert not decisions.preemptions
+            assert not decisions.resizes
             if decisions == Decisions():
                 return
         raise AssertionError("it never comes to rest")

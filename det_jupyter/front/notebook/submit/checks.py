@@ -59,10 +59,13 @@ def find_batch_size_problems(
     # The document need not be valid: the problems of a draft are reported together.
     resources, hparams = document.get("resources"), document.get("hyperparameters")
     slots = resources.get("slots_per_trial") if isinstance(resources, dict) else None
+    key = "slots_per_trial"
+    if isinstance(slots, dict):
+        slots, key = slots.get("max"), f"{key}.max"
     is_given = isinstance(hparams, dict) and hparams.get("global_batch_size") is not None
     if type(slots) is int and slots > 1 and isinstance(hparams or {}, dict) and not is_given:
         where = "hyperparameters.global_batch_size"
-        asker = f"resources.slots_per_trial: {slots}"
+        asker = f"resources.{key}: {slots}"
         return [Problem.missing(where, f"; give the batch size of all slots together ({asker})")]
     reader = find_batch_size_reader(lambda name: _own_method(trial_class, name))
     return find_missing_batch_size(document, f"{trial_class.__name__}.{reader}" if reader else "")

@@ -34,6 +34,7 @@ from det_jupyter.contract.values.entrypoints import (
     try_parse_entrypoint,
 )
 from det_jupyter.contract.values.reader import NOTEBOOK
+from det_jupyter.contract.values.sizes import sizes_of
 from det_jupyter.contract.values.text import count
 from det_jupyter.contract.values.variables import assigned_variables
 from det_jupyter.errors import ConfigError, MasterUnreachable, Problem
@@ -132,12 +133,15 @@ def _notices_of(capsule: Capsule) -> list[str]:
 def _to_run(config: ExperimentConfig, client: Client) -> str:
     """Return the end of the dry run's first line: its slots, or why it would only queue."""
     resources = config.resources
-    number = resources.slots_per_trial
+    number = resources.least_slots
     problem = client.find_impossibility(
         number, pool=resources.resource_pool or "", is_single_agent=resources.is_single_node
     )
     if problem is not None:  # with --queue-anyway, otherwise it was refused
         return f"to queue, though it cannot run now: {problem}"
+    sizes = sizes_of(config.to_document()).for_batch(config.hyperparameters)
+    if sizes.is_elastic:
+        return f"to run on {sizes} slots, as they are free"
     return f"to run on {count(number, 'slot')}" if number else "to run without slots"
 
 

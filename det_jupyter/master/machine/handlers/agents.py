@@ -58,6 +58,7 @@ def on_agent_registered(turn: Turn, event: AgentRegistered) -> None:
         agent = turn.state.agents[event.agent_id]
         agent.left_at = turn.now
         agent.left_slots = before.former.slots if before is not None else []
+    turn.state.agents[event.agent_id].note_freed(offered, turn.now)
     turn.queue.mark_changed()
     if before is not None and before.problem:
         _record_problem(turn, turn.state.agents[event.agent_id])
@@ -193,6 +194,7 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
     """Store which devices other processes use and which are lost; gangs on them stay."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
+        agent.note_freed({*agent.occupied, *agent.lost} - {*event.lost}, turn.now)
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
         agent.lost, agent.is_shared = event.lost, event.is_shared
         turn.queue.mark_changed()

@@ -44,7 +44,7 @@ from det_jupyter.master.machine.rules.outcome import (
     lost_run,
     will_repeat,
 )
-from det_jupyter.master.machine.rules.placing import close_run, queue_trial
+from det_jupyter.master.machine.rules.placing import close_run, go_on_resized, queue_trial
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
 )
@@ -139,7 +139,8 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
         case GangOutcome.COMPLETED | GangOutcome.INVALID:
             _on_completed(turn, trial, allocation)
         case GangOutcome.PREEMPTED:
-            _queue_if_active(turn, trial)
+            if not (_may_run(trial) and go_on_resized(turn, trial, allocation)):
+                _queue_if_active(turn, trial)
         case GangOutcome.LOST:
             _on_lost(turn, trial, allocation, event, lost_with)
         case GangOutcome.FAILED:
@@ -239,5 +240,9 @@ def _end_as_failed(turn: Turn, trial: Trial, message: str) -> None:
 
 
 def _queue_if_active(turn: Turn, trial: Trial) -> None:
-    if trial.state is State.ACTIVE and not trial.is_resting:
+    if _may_run(trial):
         queue_trial(turn, trial)
+
+
+def _may_run(trial: Trial) -> bool:
+    return trial.state is State.ACTIVE and not trial.is_resting

@@ -117,7 +117,7 @@ def check_pool(
     problem = find_pool_problem(
         state,
         name,
-        resources.slots_per_trial,
+        resources.least_slots,
         is_single_agent=resources.is_single_node,
         why_one_computer=why_one_computer,
     )
@@ -251,6 +251,8 @@ def on_clock_stepped(turn: Turn, event: ClockStepped) -> None:
     keep their times, as nothing is computed from them.
     """
     state, by_s = turn.state, event.by_s
+    for agent in state.agents.values():
+        agent.freed_at = {slot: at + by_s for slot, at in agent.freed_at.items()}
     for experiment in state.unfinished_experiments():
         _shift(experiment, by_s, "created_at", "held_since")
         turn.touch(experiment)

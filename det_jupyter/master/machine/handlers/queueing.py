@@ -5,6 +5,7 @@ MoveInQueue        its place in the queue
 ChangeQueue        several of these changes: either all are made, or none
 SwitchSlots        slots of an agent are disabled or enabled
 SetPools           the pools and their rules
+SlotsSettled       slots have been free for a while: elastic trials may grow
 
 Everything is checked before anything is changed (rules/queue_checks.py). No work is lost: a trial
 that has to leave is asked to save its state first, and queues again.
@@ -24,6 +25,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.errors import ConfigError, Conflict, NotFound, Problem
+from det_jupyter.master.machine.model.events import SlotsSettled
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.placing import stop_run
@@ -97,11 +99,11 @@ def _release_excess_slots(turn: Turn, experiment: Experiment, max_slots: int) ->
         if (allocation := trial.allocation) is not None
         and allocation.state in (AllocationState.STARTING, AllocationState.RUNNING)
     ]
-    excess = len(holding) * experiment.slots_per_trial - max_slots
+    excess = sum(trial.num_slots for _, trial in holding) - max_slots
     for _, trial in sorted(holding, key=lambda pair: (pair[0], pair[1].id), reverse=True):
         if excess <= 0:
             return
-        excess -= experiment.slots_per_trial
+        excess -= trial.num_slots
         turn.touch(trial, "its experiment may hold fewer slots now")
         stop_run(turn, trial, at_once=False)
 
@@ -158,6 +160,8 @@ def on_switch_slots(turn: Turn, event: SwitchSlots) -> None:
             f"it has {', '.join(map(str, sorted(own)))}"
         )
     disabled = set(agent.disabled)
+    if event.enabled:
+        agent.note_freed(disabled & chosen, turn.now)
     agent.disabled = sorted(disabled - chosen if event.enabled else disabled | chosen)
     turn.state.disabled[agent.id] = agent.disabled
     turn.queue.mark_changed()
@@ -176,6 +180,11 @@ def _runs_on(trial: Trial, agent_id: str, slot_ids: set[int]) -> bool:
         return False
     pairs = zip(allocation.agent_ids, allocation.slots, strict=True)
     return any(agent == agent_id and slot.id in slot_ids for agent, slot in pairs)
+
+
+def on_slots_settled(turn: Turn, event: SlotsSettled) -> None:
+    """Let the scheduler decide again."""
+    turn.queue.mark_changed()
 
 
 def on_set_pools(turn: Turn, event: SetPools) -> None:

@@ -76,6 +76,8 @@ class Allocation(AllocationView):
     planned_orders: list[ChangeOrder] = []
     ranks_up: dict[int, RankStarted] = {}  # ranks that have journaled their start
     asked_at: float | None = None  # when it was asked to save its state and leave
+    # While it is resized: the slots of the next run by agent, in rank order.
+    becomes: dict[str, list[int]] = {}
     # While it leaves: where its ranks are, and how their code handles the request (RanksSeen).
     places: dict[int, RankProgress] = {}
     checked_at: float | None = None

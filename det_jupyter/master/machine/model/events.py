@@ -228,6 +228,12 @@ class ClockStepped(Wire):
     by_s: float
 
 
+class SlotsSettled(Wire):
+    """Slots have been free for so long that elastic trials may grow into them."""
+
+    kind: Literal["slots_settled"] = "slots_settled"
+
+
 class RoomFound(Wire):
     """There may be room on the disk that a trial without slots waits for."""
 
@@ -300,6 +306,7 @@ Event = Annotated[
     | ClustersChanged
     | AgentLost
     | ClockStepped
+    | SlotsSettled
     | RoomFound
     | RoomReported
     | GangStarted

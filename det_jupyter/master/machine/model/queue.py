@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from det_jupyter.config.pools import PoolConfig
-from det_jupyter.contract.messages import AllocationState
+from det_jupyter.contract.messages import AllocationState, State
 from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.state import Agent, Experiment, MachineState, Trial
 from det_jupyter.scheduler.model import (
@@ -27,6 +27,7 @@ from det_jupyter.scheduler.model import (
     PoolRules,
     Request,
     Running,
+    size_of,
 )
 from det_jupyter.scheduler.snapshot import Snapshot
 
@@ -41,6 +42,7 @@ class Queue:
         groups: The groups of all experiments that are not over, by number.
         version: Number of changes so far that decisions and reasons depend on.
         decided: The version after the last decisions.
+        look_again_at: By pool: when elastic trials may grow though nothing else happens.
         stuck: By pool whose scheduler pass raises: the error.
     """
 
@@ -49,6 +51,7 @@ class Queue:
         self.version = 0
         self.decided = -1
         self.stuck: dict[str, str] = {}
+        self.look_again_at: dict[str, float] = {}
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -97,10 +100,12 @@ class Queue:
         experiment = self._state.experiments[trial.experiment_id]
         if experiment.is_unmanaged:
             return None
+        sizes = experiment.sizes.for_batch(trial.hparams)
         request = Request(
             id=allocation.id,
             group=experiment.id,
-            slots=experiment.slots_per_trial,
+            slots=sizes.least,
+            sizes=sizes if sizes.is_elastic else None,
             number=trial.id,
             is_single_agent=experiment.is_single_agent,
             blocked=frozenset(trial.avoids),
@@ -109,12 +114,19 @@ class Queue:
         if allocation.state is AllocationState.QUEUED:
             return request
         assert allocation.started_at is not None
+        parts = parts_of(allocation)
+        if request.sizes:
+            request = replace(request, slots=size_of(parts))
+        goes_on = trial.state is State.ACTIVE and not allocation.has_failed_part
+        becomes = next_parts_of(allocation) if goes_on else ()
         return Running(
             request=request,
-            parts=parts_of(allocation),
+            parts=parts,
             since=allocation.started_at,
-            is_leaving=allocation.is_leaving,
+            is_leaving=allocation.is_leaving and not becomes,
             is_backfill=allocation.is_backfill,
+            becomes=becomes,
+            is_training=allocation.first_step_at is not None,
         )
 
     @property
@@ -212,6 +224,11 @@ def parts_of(allocation: Allocation) -> tuple[AgentPart, ...]:
     return tuple(AgentPart(agent_id, tuple(ids)) for agent_id, ids in slots.items())
 
 
+def next_parts_of(allocation: Allocation) -> tuple[AgentPart, ...]:
+    """Return the slots with which a gang that is resized goes on, by agent; () if it is not."""
+    return tuple(AgentPart(agent_id, tuple(ids)) for agent_id, ids in allocation.becomes.items())
+
+
 def agent_slots(
     agent: Agent,
     config: PoolConfig,
@@ -247,4 +264,5 @@ def agent_slots(
         slots=tuple(sorted(slot.id for slot in agent.slots if slot.id not in barred)),
         is_open=is_whole or not (agent.is_away or is_drained),
         cut_from=cut_from,
+        freed_at=dict(agent.freed_at),
     )

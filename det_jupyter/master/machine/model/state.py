@@ -74,6 +74,12 @@ class Trial(StoredTrial):
         """Whether slots are allocated to it, so that ranks may be running."""
         return self.allocation is not None and self.allocation.holds_slots
 
+    @property
+    def num_slots(self) -> int:
+        """Number of slots that its gang holds."""
+        held = self.allocation.slots if self.allocation and self.holds_slots else []
+        return sum(slot.id >= 0 for slot in held)
+
     def add_notice(self, text: str, *, is_alarm: bool = False) -> None:
         """Store a notice or an alarm, unless it is stored already; of many, the first are kept."""
         kept = self.alarms if is_alarm else self.notices
@@ -216,6 +222,11 @@ class Agent(Wire):
     left_slots: list[SlotView] = []  # of an exiting agent: the slots that it had
     cluster: str = ""  # the cluster that its computer is a node of, if it is one
     node: str = ""  # the node, as the cluster identifies it
+    freed_at: dict[int, float] = {}  # by slot: when it became free for the last time
+
+    def note_freed(self, slots: Iterable[int], now: float) -> None:
+        """Record that these slots are free from now on, unless they are held or withheld."""
+        self.freed_at |= dict.fromkeys(slots, now)
 
     def used_by_others(
         self, *, shares_devices: bool, has_neighbours: bool = True

@@ -18,19 +18,33 @@ from det_jupyter.contract.messages import (
     GangPlan,
     KillGang,
     SignalGang,
+    SizeChange,
     SlotView,
     StartGang,
     State,
 )
+from det_jupyter.contract.values.sizes import GROW_AFTER_S
+from det_jupyter.contract.values.text import count, shortened
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.commands import TruncateMetrics
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
+from det_jupyter.master.machine.model.queue import next_parts_of
 from det_jupyter.master.machine.model.state import Experiment, Trial
 from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
 from det_jupyter.master.machine.rules.trial_metrics import drop_later_metrics
 from det_jupyter.master.machine.rules.trial_orders import changes_of
-from det_jupyter.scheduler.model import AgentPart, Decisions, Placement, Preemption
+from det_jupyter.scheduler.board import SlotBoard
+from det_jupyter.scheduler.model import (
+    AgentPart,
+    Decisions,
+    Placement,
+    Preemption,
+    Resize,
+    size_of,
+)
 
+_MOST_SIZES = 100  # changes of size that are stored per trial
+_LONGEST_REASON = 200  # characters
 # The slot of the rank of a trial without slots.
 _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")
 
@@ -53,6 +67,10 @@ def apply_decisions(turn: Turn, decisions: Decisions) -> None:
         trial = turn.state.trial_of(placement.request_id)
         with attribute_errors_to(trial.experiment_id):
             _start(turn, trial, placement)
+    for resize in decisions.resizes:
+        trial = turn.state.trial_of(resize.request_id)
+        with attribute_errors_to(trial.experiment_id):
+            _resize(turn, trial, resize)
     for preemption in decisions.preemptions:
         trial = turn.state.trial_of(preemption.request_id)
         with attribute_errors_to(trial.experiment_id):
@@ -64,7 +82,7 @@ def apply_decisions(turn: Turn, decisions: Decisions) -> None:
         turn.touch(trial)
 
 
-def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
+def _start(turn: Turn, trial: Trial, placement: Placement, why: str = "so many were free") -> None:
     allocation = trial.allocation
     assert allocation is not None
     of_agents = _in_rank_order(turn, placement.parts)
@@ -72,6 +90,11 @@ def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
     allocation.parts = _make_parts(turn, allocation.agent_ids)
     allocation.promised = []
     allocation.is_backfill = placement.is_backfill
+    if turn.state.experiment(trial.experiment_id).sizes.is_elastic:
+        steps = trial.latest_checkpoint.steps_completed if trial.latest_checkpoint else 0
+        num = len(allocation.slots)
+        size = SizeChange(at=turn.now, slots=num, steps_completed=steps, reason=why)
+        trial.sizes = [*trial.sizes, size][-_MOST_SIZES:]
     _begin_run(turn, trial, allocation, begins_at_checkpoint=True)
     send_start(turn, trial, allocation, allocation.parts)
 
@@ -168,6 +191,49 @@ def _preempt(turn: Turn, trial: Trial, preemption: Preemption) -> None:
     stop_run(turn, trial, at_once=False)
 
 
+def _resize(turn: Turn, trial: Trial, resize: Resize) -> None:
+    """Ask an elastic trial to save its state, and to go on with other slots."""
+    allocation = trial.allocation
+    assert allocation is not None
+    slots = size_of(resize.parts)
+    change = slots - (size_of(next_parts_of(allocation)) or len(allocation.slots))
+    why = f"grew by {count(change, 'slot')}, free for {GROW_AFTER_S:g} s"
+    if resize.for_request_id:
+        other = turn.state.trial_of(resize.for_request_id)
+        is_own = other.experiment_id == trial.experiment_id
+        whom = f"trial {other.id}" if is_own else f"experiment {other.experiment_id}"
+        why = f"gave {count(-change, 'slot')} to {whom}"
+    reasons = [*filter(None, [allocation.resized_because]), why]
+    if not allocation.becomes:
+        stop_run(turn, trial, at_once=False)
+    allocation.becomes = {part.agent_id: [*part.slot_ids] for part in resize.parts}
+    allocation.resized_because = shortened(", ".join(reasons), _LONGEST_REASON)
+    turn.touch(trial, f"goes on with {count(slots, 'slot')}: {why}")
+
+
+def go_on_resized(turn: Turn, trial: Trial, ended: Allocation) -> bool:
+    """Start the next run of a trial that was resized; return whether its slots can be used.
+
+    Args:
+        turn: The event being handled.
+        trial: The trial.
+        ended: Its last run, which has given its slots back.
+    """
+    parts, experiment = next_parts_of(ended), turn.state.experiment(trial.experiment_id)
+    if not parts:
+        return False
+    board = SlotBoard(turn.queue.snapshot(turn.state.pool_of(experiment)))
+    seats = {part: board.seats.get(part.agent_id) for part in parts}
+    is_free = all(at and {*at.free}.issuperset(part.slot_ids) for part, at in seats.items())
+    if not is_free or not {part.agent_id for part in parts}.isdisjoint(trial.avoids):
+        return False
+    queue_trial(turn, trial)
+    assert trial.allocation is not None
+    placement = Placement(trial.allocation.id, parts, ended.is_backfill)
+    _start(turn, trial, placement, ended.resized_because)
+    return True
+
+
 def send_start(
     turn: Turn, trial: Trial, allocation: Allocation, parts: Iterable[GangPart]
 ) -> None:
@@ -253,6 +319,7 @@ def stop_run(turn: Turn, trial: Trial, *, at_once: bool) -> None:
         trial.waiting_for = None
         turn.touch(trial)
         return
+    allocation.becomes, allocation.resized_because = {}, ""
     if allocation.state is not AllocationState.STOPPING:
         allocation.asked_at = turn.now
         move_allocation(trial, AllocationState.STOPPING)
@@ -296,6 +363,9 @@ def send_stop(
 def close_run(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     """Command the agents to close a run whose ranks have all exited; count its time."""
     add_held_time(turn, trial, allocation)
+    for agent_id, slot in zip(allocation.agent_ids, allocation.slots, strict=True):
+        if agent := turn.state.agents.get(agent_id):
+            agent.note_freed([slot.id], turn.now)
     trial.room = None
     turn.send_to_parts(allocation.parts, CloseRun(allocation_id=allocation.id))
     for part in allocation.parts:

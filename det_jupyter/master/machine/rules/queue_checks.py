@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from det_jupyter.config.sections import MAX_SLOTS, MAX_WEIGHT, MIN_WEIGHT
+from det_jupyter.config.sections import MAX_WEIGHT, MIN_WEIGHT
 from det_jupyter.contract.messages import ChangeResources, MoveInQueue, QueueChange
 from det_jupyter.contract.messages.status import in_words
+from det_jupyter.contract.values.sizes import MAX_SLOTS
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.master.machine.model.queue import agent_slots, are_apart, to_rules
 from det_jupyter.master.machine.model.state import Experiment, MachineState

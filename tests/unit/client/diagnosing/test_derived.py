@@ -95,6 +95,11 @@ def test_a_derived_experiment_is_quiet_and_searches_nothing() -> None:
                      "smaller_is_better": True, "source_trial_id": 4},
         "environment": {"environment_variables": ["A=1", "B=2"], "add_capabilities": []},
     }  # fmt: skip
+    elastic = config | {"resources": {"slots_per_trial": {"min": 2, "max": 8}, "priority": 5}}
+    view = view.model_copy(update={"config": elastic})
+    assert derive(view, {}, hparams={}, max_length=length).config["resources"] == {
+        "slots_per_trial": 2, "priority": 5,
+    }  # fmt: skip
     plain = derive(view, {}, hparams={}, max_length=length, sources=False)
     assert "source_trial_id" not in plain.config["searcher"]
 

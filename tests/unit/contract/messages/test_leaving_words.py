@@ -54,6 +54,10 @@ def leaving(**changes: Any) -> Leaving:
         ({"then": "queues", "preempted_by": 9, "saving_since": NOW - 12},
          "making room for experiment 9: it has been saving its state for 12 s; frees 2 slots "
          f"then{LIMIT}; then it queues again"),
+        ({"then": "resizes", "resized_because": "gave 1 slot to experiment 9", "next_slots": 3,
+          "saving_since": NOW - 12},
+         "changing its number of slots (gave 1 slot to experiment 9): it has been saving its "
+         f"state for 12 s; goes on with 3 slots then{LIMIT}"),
         ({"behind": [1], "batch": 118, "since": NOW - 40, "hang": HANG},
          "pausing: rank 1 has been in `time.sleep` (cell 12, line 8) for 40 s; saves and frees "
          f"2 slots if it goes on{LIMIT}"),

@@ -64,6 +64,7 @@ from det_jupyter.master.machine.model.events import (
     ExperimentDeleted,
     LogMatched,
     RecordArrived,
+    SlotsSettled,
     parse_event,
 )
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
@@ -222,6 +223,7 @@ class RandomLife(RuleBasedStateMachine):
 
     @rule(
         slots=st.integers(0, 6),
+        more=st.sampled_from([0, 0, 1, 4]),
         priority=PRIORITIES,
         max_slots=st.none() | st.none() | st.integers(1, 8),
         is_single_node=st.booleans(),
@@ -235,6 +237,7 @@ class RandomLife(RuleBasedStateMachine):
     def submit(
         self,
         slots: int,
+        more: int,
         priority: int,
         max_slots: int | None,
         is_single_node: bool,
@@ -249,6 +252,8 @@ class RandomLife(RuleBasedStateMachine):
         resources: dict[str, Any] = {"priority": priority, "resource_pool": pool}
         if max_slots is not None:
             resources["max_slots"] = max(max_slots, slots)
+        if slots and more:
+            resources["slots_per_trial"] = {"min": slots, "max": slots + more}
         event = submitted(
             slots=slots,
             max_restarts=max_restarts,
@@ -315,6 +320,11 @@ class RandomLife(RuleBasedStateMachine):
     )
     def switch(self, agent_id: str, slots: list[int] | None, enabled: bool, drain: bool) -> None:
         self.tell(SwitchSlots(agent_id=agent_id, slots=slots, enabled=enabled, drain=drain))
+
+    @rule()
+    def let_slots_settle(self) -> None:
+        self.now += 11.0
+        self.tell(SlotsSettled())
 
     @rule(
         agent_id=AGENTS,

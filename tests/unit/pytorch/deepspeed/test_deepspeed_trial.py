@@ -235,6 +235,13 @@ def test_keys_that_an_engine_does_not_follow_are_all_named() -> None:
         assert f"optimizations.{key}: got" in str(caught.value)
 
 
+def test_a_range_of_slots_is_refused() -> None:
+    given = {"resources": {"slots_per_trial": {"min": 1, "max": 4}}, "entrypoint": "m:T"}
+    said = r"resources\.slots_per_trial: got 1 to 4, .* give one number"
+    with pytest.raises(ConfigError, match=said), init_deepspeed(exp_conf=given, seed=1):
+        pass
+
+
 def test_a_checkpoint_is_for_the_number_of_ranks_that_saved_it(fit: Fit, tmp_path: Path) -> None:
     fit(max_length=Batch(1))
     (folder,) = checkpoints(tmp_path)

@@ -556,6 +556,7 @@ def test_a_reason_carries_the_facts_as_data() -> None:
             "since": NOON - 7200,
             "notebook": "work/eda.ipynb",
             "is_leaving": False,
+            "num_given": 0,
         }
     ]
     assert found.expected == end(20, 10, 40)

@@ -13,6 +13,7 @@ from det_jupyter.contract.messages import (
     AllocationState,
     BracketView,
     RungView,
+    SizeChange,
     SlotView,
     State,
 )
@@ -527,6 +528,15 @@ def test_a_trial_in_one_line(changes: dict[str, Any], title: str) -> None:
     shown = trial(**changes)
     assert trial_title(build_trial(shown, experiment(shown), None, {}, NOW)) == title
     assert build_changes(shown) == []
+
+
+def test_another_number_of_slots_is_marked_at_its_batch() -> None:
+    sizes = [
+        SizeChange(at=NOW, slots=slots, steps_completed=steps, reason="gave 1 slot to trial 2")
+        for slots, steps in [(2, 0), (1, 30), (1, 50)]
+    ]
+    (line,) = build_changes(trial(sizes=sizes))
+    assert (line["steps_completed"], line["text"]) == (30, "1 slot: gave 1 slot to trial 2")
 
 
 @pytest.mark.parametrize(

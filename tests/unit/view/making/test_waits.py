@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
     SlotStatus,
     State,
 )
+from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.view import ViewState, build_view_state
 from det_jupyter.view.making.waits import expected_text
 from det_jupyter.view.model.slots_and_queue import Slot, SlotsAndQueue, Wait
@@ -420,6 +421,16 @@ def test_trial_that_makes_room_says_for_whom() -> None:
 def test_trial_makes_room_for_an_experiment_whose_name_is_not_known() -> None:
     [shown] = state_of(experiment(trial(allocation=leaving_for(5))), None)["trials"]
     assert shown["makes_room"].startswith("makes room for experiment 5: ")
+
+
+def test_a_trial_that_is_resized_says_to_how_many_slots() -> None:
+    run = leaving_for(5).model_copy(update={"preempted_by": None})
+    leaving = Leaving(
+        experiment_id=3, then="resizes", next_slots=1, resized_because="gave 1 slot to trial 9"
+    )
+    [shown] = state_of(experiment(trial(allocation=run, leaving=leaving)), None)["trials"]
+    found = (shown["status_word"], shown["makes_room"])
+    assert found == ("Resizing", "goes on with 1 slot: gave 1 slot to trial 9")
 
 
 def test_trial_that_has_made_room_only_waits() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.config.sections import MAX_SLOTS
 from det_jupyter.contract.messages import ChangeResources, MoveInQueue, SetPools
+from det_jupyter.contract.values.sizes import MAX_SLOTS
 from det_jupyter.errors import ConfigError
 from det_jupyter.master.machine.model.events import ClustersChanged
 from det_jupyter.master.machine.rules.queue_checks import (
