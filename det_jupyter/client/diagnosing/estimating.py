@@ -104,7 +104,7 @@ class _Runs:
         )
         self._config = config
         self._handle_of = handle_of
-        self._slots = config.resources.slots_per_trial
+        self._slots = config.resources.least_slots
         self._lacked_memory = False  # the last run that failed
         name = config.resources.resource_pool or DEFAULT_POOL
         pools = {pool.name: pool for pool in client.pools()}
