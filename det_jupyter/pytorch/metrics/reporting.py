@@ -79,7 +79,9 @@ class Reporter:
             TrialMistake: A loss is not finite, and the policy is to stop: nothing is to be saved.
         """
         first = self._flushed_at + 1
-        if steps >= first:
+        if steps < first - 1:  # of a window that is trained again
+            self._metrics.drop_last(first - 1 - steps)
+        elif steps >= first:
             values = self._metrics.flush_alone(partial(rows_of, first, steps), first)
             self._core.sink.write(BatchMetrics(at=time.time(), first=first, values=values))
             self._flushed_at = steps

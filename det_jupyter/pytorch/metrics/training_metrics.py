@@ -124,6 +124,14 @@ class TrainingMetrics:
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
 
+    def drop_last(self, num_batches: int) -> None:
+        """Drop the last batches that were flushed, and those that were not."""
+        self._series.take()
+        joined = MetricWindow.joined(self._flushed)
+        names, values_NB, records_B = joined.names, joined.values_NB, joined.records_B
+        end = len(records_B) - num_batches
+        self._flushed = [MetricWindow(names, values_NB[:, :end], records_B[:end])]
+
     def check_losses(self) -> None:
         """Check the losses of the last flush. Call it after the flush was journaled.
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,10 +19,12 @@ import torch
 from torch import nn
 
 from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run.journal import LastStepSaved
 from det_jupyter.contract.run.step_page import Phase, StepPage
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
+from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.rng import get_states, set_states
 from det_jupyter.pytorch.training import last_step
 from det_jupyter.pytorch.training.last_step import LastStep
@@ -36,6 +38,8 @@ class Gang:
     folder: RunDir
     model: nn.Module
     size: int
+    records: list[LastStepSaved] = field(default_factory=list)
+    position: Position = field(default_factory=Position)
 
     def __post_init__(self) -> None:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
@@ -46,15 +50,20 @@ class Gang:
             distributed=SimpleNamespace(rank=rank, size=self.size),
             info=SimpleNamespace(folder=self.folder),
             note_exchange=lambda steps: None,
+            sink=SimpleNamespace(write=self.records.append),
         )
         context = SimpleNamespace(
             models=[self.model],
             optimizers=[self.optimizer],
             lr_schedulers=[SimpleNamespace(scheduler=self.scheduler)],
             device=torch.device("cpu"),
+            position=self.position,
         )
-        page = StepPage.create(self.folder.step(rank), pid or _own_pid())
-        return LastStep(cast(PyTorchTrialContext, context), cast(Context, core), page)
+        size = last_step._size_in_page([*self.model.buffers()])
+        page = StepPage.create(self.folder.step(rank), pid or _own_pid(), size)
+        keep = LastStep(cast(PyTorchTrialContext, context), cast(Context, core), page)
+        keep.begin(0)
+        return keep
 
 
 def _own_pid() -> int:
@@ -77,10 +86,18 @@ def gone() -> int:
     return process.pid
 
 
-def lost(keep: LastStep, steps: int, *, is_whole: bool = True) -> list[Any]:
+def lost(
+    keep: LastStep, steps: int, *, batches: int | None = None, is_whole: bool = True
+) -> list[Any]:
     """Lose a peer; return the states that are saved by this rank."""
     saved: list[Any] = []
-    keep.save(PeerLost("gone"), steps_completed=steps, is_whole=is_whole, write=saved.extend)
+    keep.save(
+        PeerLost("gone"),
+        steps_completed=steps,
+        batches=steps if batches is None else batches,
+        is_whole=is_whole,
+        write=saved.extend,
+    )
     assert keep.page.phase is (Phase.SAVED if saved else Phase.DONE)
     return saved
 
@@ -161,10 +178,10 @@ def test_nothing_is_saved_in_the_middle_of_a_step_or_without_all_states(
     assert lost(chief, 4, is_whole=False) == []
     assert len(lost(chief, 4)) == 3
     chief.page.set_phase(Phase.TRAINING)
-    chief.forget(4)  # an event that draws numbers has begun
+    chief.forget()  # an event that draws numbers has begun
     assert lost(chief, 4) == []
     chief.note(4)
-    dead.page.note_slot(4, 0)  # killed while it wrote
+    dead.forget()  # killed while it wrote
     assert lost(chief, 4) == []
     gang.folder.step(1).unlink()
     assert lost(chief, 4) == []
@@ -176,7 +193,7 @@ def test_an_error_of_a_rank_itself_is_not_survived(gang: Gang) -> None:
         keep.note_exchange(4)
     ready(other, 4)
     saved: list[Any] = []
-    failed.save(KeyError("x"), steps_completed=4, is_whole=True, write=saved.extend)
+    failed.save(KeyError("x"), steps_completed=4, batches=4, is_whole=True, write=saved.extend)
     assert failed.page.phase is Phase.FAILED
     assert [saved, lost(chief, 4)] == [[], []]
 
@@ -226,20 +243,25 @@ def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
 
 
 @pytest.mark.parametrize(
-    ("hooks", "has_to"),
+    ("hooks", "in_windows", "has_to"),
     [
-        ({}, False),
-        ({"on_training_batch_start"}, False),
-        ({"state_dict"}, False),
-        ({"on_training_batch_start", "state_dict"}, True),
-        ({"on_training_epoch_start", "state_dict"}, True),
-        ({"on_checkpoint_save_start"}, True),
-        ({"on_checkpoint_write_end"}, True),
+        ({}, True, False),
+        ({"on_training_batch_start"}, True, False),
+        ({"state_dict"}, True, False),
+        ({"on_training_batch_start", "state_dict"}, False, True),
+        ({"on_training_epoch_start", "state_dict"}, False, True),
+        ({"on_training_batch_end", "state_dict"}, False, False),
+        ({"on_training_batch_end", "state_dict"}, True, True),
+        ({"on_checkpoint_save_start"}, False, True),
+        ({"on_checkpoint_write_end"}, False, True),
     ],
 )
-def test_callbacks_that_have_to_be_called_in_a_whole_batch(hooks: set[str], has_to: bool) -> None:
+def test_callbacks_that_have_to_be_called_in_a_whole_step(
+    hooks: set[str], in_windows: bool, has_to: bool
+) -> None:
     callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
-    assert last_step._have_to_be_called(Callbacks({"own": callback})) is has_to
+    callbacks = Callbacks({"own": callback})
+    assert last_step._have_to_be_called(callbacks, in_windows) is has_to
 
 
 def test_a_failure_of_the_save_does_not_hide_the_cause(
@@ -253,7 +275,7 @@ def test_a_failure_of_the_save_does_not_hide_the_cause(
     def write(states: list[Any]) -> None:
         raise KeyError("the user's callback")
 
-    keep.save(PeerLost("gone"), steps_completed=4, is_whole=True, write=write)
+    keep.save(PeerLost("gone"), steps_completed=4, batches=4, is_whole=True, write=write)
     assert 'the last step could not be saved: "the user\'s callback"' in capsys.readouterr().err
 
 
