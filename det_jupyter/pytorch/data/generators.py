@@ -54,11 +54,14 @@ _ALL_USED = _NUMBERS.to_bytes(4, sys.byteorder)  # the next draw mixes all numbe
 _PAIR_OFFSET = 80  # in a RandomState: an int (1: there is a second number), and the number
 _PAIR_SIZE = 16
 _NO_PAIR = bytes(_PAIR_SIZE)
-_NUMPY_AT = _STATE_SIZE  # where states are in packed bytes; Python's are first
-_PAIR_AT = _NUMPY_AT + _STATE_SIZE
-_GAUSS_AT = _PAIR_AT + _PAIR_SIZE
 _GAUSS = struct.Struct("<Qd")  # whether Python's has a second normal number, and the number
-_TORCH_AT = _GAUSS_AT + _GAUSS.size
+_NO_GAUSS = _GAUSS.pack(0, 0.0)
+# Where states are in packed bytes; torch's are last. Slices that are made once cost less.
+_OF_PYTHON = slice(0, _STATE_SIZE)
+_OF_NUMPY = slice(_OF_PYTHON.stop, _OF_PYTHON.stop + _STATE_SIZE)
+_OF_PAIR = slice(_OF_NUMPY.stop, _OF_NUMPY.stop + _PAIR_SIZE)
+_OF_GAUSS = slice(_OF_PAIR.stop, _OF_PAIR.stop + _GAUSS.size)
+_TORCH_AT = _OF_GAUSS.stop
 _TORCH_COUNTS_SIZE = 20  # a seed, two counts and a flag, before torch's 624 numbers
 _TORCH_SIZE = _TORCH_COUNTS_SIZE + _NUMBERS_SIZE + 28  # optional<float>, optional<double>
 _STEPS = 32
@@ -173,12 +176,11 @@ def can_pack_generators() -> bool:
 def pack_generators(slot: memoryview) -> int:
     """Copy the states of the global generators into writable bytes, and return their number.
 
-    [m] 0.7 µs.
+    [m] 0.4 µs.
     """
-    slot[:_NUMPY_AT], slot[_NUMPY_AT:_PAIR_AT] = _PYTHON_NUMBERS, _NUMPY_NUMBERS
-    slot[_PAIR_AT:_GAUSS_AT] = _PAIR
+    slot[_OF_PYTHON], slot[_OF_NUMPY], slot[_OF_PAIR] = _PYTHON_NUMBERS, _NUMPY_NUMBERS, _PAIR
     gauss = _PYTHON.gauss_next
-    _GAUSS.pack_into(slot, _GAUSS_AT, gauss is not None, gauss or 0.0)
+    slot[_OF_GAUSS] = _NO_GAUSS if gauss is None else _GAUSS.pack(1, gauss)
     numbers = _TORCH_NUMBERS
     if numbers is None:
         numbers = memoryview(torch.default_generator.get_state().numpy())
@@ -189,9 +191,9 @@ def pack_generators(slot: memoryview) -> int:
 
 def unpack_generators(packed: bytes) -> None:
     """Set the global generators to the states that were packed."""
-    _PYTHON_NUMBERS[:], _NUMPY_NUMBERS[:] = packed[:_NUMPY_AT], packed[_NUMPY_AT:_PAIR_AT]
-    _PAIR[:] = packed[_PAIR_AT:_GAUSS_AT]
-    has_gauss, gauss = _GAUSS.unpack_from(packed, _GAUSS_AT)
+    _PYTHON_NUMBERS[:], _NUMPY_NUMBERS[:] = packed[_OF_PYTHON], packed[_OF_NUMPY]
+    _PAIR[:] = packed[_OF_PAIR]
+    has_gauss, gauss = _GAUSS.unpack(packed[_OF_GAUSS])
     _PYTHON.gauss_next = gauss if has_gauss else None
     if _TORCH_NUMBERS is not None:
         _TORCH_NUMBERS[:] = packed[_TORCH_AT:]
