@@ -181,7 +181,7 @@ def pack_generators(slot: memoryview) -> int:
     slot[_OF_PYTHON], slot[_OF_NUMPY], slot[_OF_PAIR] = _PYTHON_NUMBERS, _NUMPY_NUMBERS, _PAIR
     gauss = _PYTHON.gauss_next
     slot[_OF_GAUSS] = _NO_GAUSS if gauss is None else _GAUSS.pack(1, gauss)
-    numbers = _TORCH_NUMBERS
+    numbers: Any = _TORCH_NUMBERS
     if numbers is None:
         numbers = memoryview(torch.default_generator.get_state().numpy())
     length = _TORCH_AT + len(numbers)

@@ -60,7 +60,6 @@ from det_jupyter.pytorch.data.generators import (
 )
 from det_jupyter.pytorch.parallel import DistributedModel
 from det_jupyter.pytorch.rng import RngStates, get_states
-from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -258,9 +257,7 @@ class LastStep:
             self._take_buffers(slots[0], slots[own])
         write([self._unpacked(slot) for slot in slots])
         repeats = self.context.position.batch_idx + 1 - steps
-        self.core.sink.write(
-            LastStepSaved(at=time.time(), steps_completed=steps, repeats=repeats)
-        )
+        self.core.sink.write(LastStepSaved(at=time.time(), steps_completed=steps, repeats=repeats))
         sys.stderr.write(f"a rank was lost; the next run begins with batch {steps:,}\n")
         self.page.set_phase(Phase.SAVED)
         return True

@@ -24,8 +24,8 @@ from det_jupyter.contract.run.step_page import Phase, StepPage
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
-from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.rng import get_states, set_states
+from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training import last_step
 from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
