@@ -24,15 +24,15 @@ class RecoveryView(Wire):
 
         >>> killed = RecoveryView(at=0, rank=3, signal=9, no_memory=True, batch=1204, repeats=1)
         >>> killed.sentence
-        'rank 3 was killed (out of memory) at batch 1,204; 1 batch is repeated'
+        'rank 3 was killed (out of memory) at batch 1,204; 1 batch to be repeated'
         >>> killed.model_copy(update={"went_on_s": 0.71}).sentence
         'rank 3 was killed (out of memory) at batch 1,204; went on after 0.7 s, 1 batch repeated'
         """
         cause = "out of memory" if self.no_memory else signal_name(self.signal)
         where = "" if self.batch is None else f" at batch {self.batch:,}"
-        batches = "1 batch" if self.repeats == 1 else f"{self.repeats or 'no':,} batches"
+        batches = "1 batch" if self.repeats == 1 else f"{self.repeats:,} batches"
         what = f"rank {self.rank} was killed ({cause}){where}"
         if self.went_on_s is None:
-            return f"{what}; {batches} {'is' if self.repeats == 1 else 'are'} repeated"
+            return f"{what}; {batches} to be repeated"
         after = f"{self.went_on_s:.1f} s" if self.went_on_s < 10 else duration(self.went_on_s)
         return f"{what}; went on after {after}, {batches} repeated"
