@@ -54,12 +54,15 @@ def add_recovery(trial: Trial, recovery: RecoveryView) -> bool:
 
 def note_first_step(turn: Turn, trial: Trial, at: float) -> None:
     """Record that a trial trains again, at the time of a run's first step."""
-    last = trial.recoveries[-1] if trial.recoveries else None
-    if last is None or last.went_on_s is not None:
+    if not any(one.went_on_s is None for one in trial.recoveries):
         return
-    last = last.model_copy(update={"went_on_s": max(0.0, at - last.at)})
-    trial.recoveries = [*trial.recoveries[:-1], last]
+    trial.recoveries = [
+        one
+        if one.went_on_s is not None
+        else one.model_copy(update={"went_on_s": max(0.0, at - one.at)})
+        for one in trial.recoveries
+    ]
+    sentence = trial.recoveries[-1].sentence
+    turn.touch(trial, sentence)
     experiment = turn.state.experiment(trial.experiment_id)
-    text = f"trial {trial.id}: {last.sentence}"
-    turn.touch(trial, last.sentence)
-    raise_alert(turn, AlertKind.RECOVERED, experiment, text, trial)
+    raise_alert(turn, AlertKind.RECOVERED, experiment, f"trial {trial.id}: {sentence}", trial)
