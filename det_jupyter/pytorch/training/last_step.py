@@ -121,7 +121,6 @@ class LastStep:
 
     def __post_init__(self) -> None:
         context = self.context
-        self.note_metrics = self.page.note_row
         self._in_windows = context.position.aggregation_frequency > 1
         self._buffers = _buffers_of(context)
         self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
@@ -157,6 +156,12 @@ class LastStep:
         self.core.note_exchange(steps_completed)
         if not self._in_windows or self.context.position.is_step:
             self.note(steps_completed)
+
+    def note_metrics(
+        self, steps_completed: int, metrics: Mapping[str, Number], records: Number
+    ) -> None:
+        """Write the metrics of the last batch."""
+        self.page.note_row(steps_completed, metrics, records)
 
     def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor:
         """Return the metrics and records of all ranks, `[ranks, metrics + 1, batches]`.

@@ -224,6 +224,46 @@ def test_buffers_are_those_before_the_batch(gang: Gang, gone: int) -> None:
     assert all(map(torch.equal, after, gang.model.buffers()))
 
 
+def test_buffers_that_rank_0_did_not_send_any_more_are_read_from_its_page(
+    gang: Gang, gone: int
+) -> None:
+    averaged = torch.zeros(2)
+    gang.model.register_buffer("averaged", averaged)
+    dead, other, third = gang.rank(0, pid=gone), gang.rank(1), gang.rank(2, pid=gone)
+    gang.model(torch.randn(8, 2))
+    dead.note_exchange(4)
+    chiefs = [buffer.clone() for buffer in gang.model.buffers()]
+    gang.model(torch.randn(8, 2))  # as other records on another rank
+    other.note_exchange(4)
+    third.note_exchange(4)
+    averaged.add_(1)  # after the exchange, on all ranks alike
+    chiefs[-1] = averaged.clone()
+    assert lost(other, 4)
+    assert all(map(torch.equal, chiefs, gang.model.buffers()))
+
+
+def test_within_a_window_the_state_at_its_beginning_is_saved(gang: Gang, gone: int) -> None:
+    gang.size = 2
+    gang.position.aggregation_frequency = 3
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        for index in range(8):
+            gang.position.batch_idx = index
+            one.note_exchange(index + 1)
+            if index == 5:
+                one.keep(6)
+                drawn = random.random()  # the first number of the next window
+    before = [buffer.clone() for buffer in gang.model.buffers()]
+    gang.model(torch.randn(8, 2))
+    assert lost(keep, 3, batches=7) == []  # of an older window
+    keep.page.set_phase(Phase.TRAINING)
+    saved = lost(keep, 6, batches=7)
+    assert all(map(torch.equal, before, gang.model.buffers()))
+    assert (gang.records[-1].steps_completed, gang.records[-1].repeats) == (6, 2)
+    set_states(saved[1])
+    assert random.random() == drawn
+
+
 def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
     gang: Gang, gone: int
 ) -> None:
