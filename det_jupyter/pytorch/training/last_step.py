@@ -60,6 +60,7 @@ from det_jupyter.pytorch.data.generators import (
 )
 from det_jupyter.pytorch.parallel import DistributedModel
 from det_jupyter.pytorch.rng import RngStates, get_states
+from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
