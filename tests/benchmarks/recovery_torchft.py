@@ -14,8 +14,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 WARM, LIMIT_S = 30, 90.0
 
@@ -24,17 +26,20 @@ def train(replica: int, width: int, folder: Path) -> None:
     """Train as one replica until the process is ended."""
     import torch
     from torch import nn
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
     from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 
     torch.set_num_threads(1)
     records = torch.randn(1024, 16, generator=torch.Generator().manual_seed(0))
     layers = nn.Sequential(nn.Linear(16, width), nn.Dropout(0.2), nn.Linear(width, 16))
 
-    def load(state: dict) -> None:
+    adam = torch.optim.Adam(layers.parameters())
+
+    def load(state: dict[str, Any]) -> None:
         layers.load_state_dict(state["model"])
         adam.load_state_dict(state["optimizer"])
 
-    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     manager = Manager(
         pg=ProcessGroupGloo(timeout=timedelta(seconds=10)),
         load_state_dict=load,
@@ -48,7 +53,6 @@ def train(replica: int, width: int, folder: Path) -> None:
         timeout=timedelta(seconds=60),
     )
     model = DistributedDataParallel(manager, layers)
-    adam = torch.optim.Adam(layers.parameters())
     optimizer = Optimizer(manager, adam)
     file = os.open(folder / str(replica), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     while True:
@@ -100,9 +104,14 @@ def main(ranks: int, width: int, folder: Path) -> None:
         killed_at = time.time()
         first[-1].kill()
         again = start(ranks - 1)
-        after = lambda: [at for at, _ in steps_of(folder, 0) if at > killed_at + 0.1]  # noqa: E731
-        healed = lambda: [at for at, pid in steps_of(folder, ranks - 1) if pid == again.pid]  # noqa: E731
-        _await(lambda: after() and healed())
+
+        def after() -> list[float]:
+            return [at for at, _ in steps_of(folder, 0) if at > killed_at + 0.1]
+
+        def healed() -> list[float]:
+            return [at for at, pid in steps_of(folder, ranks - 1) if pid == again.pid]
+
+        _await(lambda: bool(after() and healed()))
         print(json.dumps({"next_s": after()[0] - killed_at, "healed_s": healed()[0] - killed_at}))
     finally:
         for process in running:
@@ -111,9 +120,9 @@ def main(ranks: int, width: int, folder: Path) -> None:
         house.shutdown()
 
 
-def _await(condition: object) -> None:
+def _await(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while not condition():  # type: ignore[operator]
+    while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError("torchft made no progress")
         time.sleep(0.02)

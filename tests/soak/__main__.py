@@ -107,7 +107,7 @@ def run_deaths(soak: Soak, options: argparse.Namespace) -> int:
 
     def is_over() -> bool:
         minutes = (time.monotonic() - began) / 60
-        return soak.report.faults.total() >= options.deaths or minutes >= options.minutes
+        return bool(soak.report.faults.total() >= options.deaths or minutes >= options.minutes)
 
     def faults() -> Iterator[Fault]:
         while not is_over():

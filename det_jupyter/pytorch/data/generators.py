@@ -183,7 +183,7 @@ def pack_generators(slot: memoryview) -> int:
     slot[_OF_GAUSS] = _NO_GAUSS if gauss is None else _GAUSS.pack(1, gauss)
     numbers: Any = _TORCH_NUMBERS
     if numbers is None:
-        numbers = memoryview(torch.default_generator.get_state().numpy())
+        numbers = torch.default_generator.get_state().numpy().data
     length = _TORCH_AT + len(numbers)
     slot[_TORCH_AT:length] = numbers
     return length
