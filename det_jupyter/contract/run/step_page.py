@@ -42,7 +42,7 @@ SAVE_S = 120.0  # how long a rank that saves the last step is waited for
 PAGE_BYTES = _ROWS_AT + _ROWS_BYTES  # without buffers
 
 
-class Slot(NamedTuple):
+class StepSlot(NamedTuple):
     """Memory of a page for the state after one step: `head` is the batches trained, and length."""
 
     head: memoryview
@@ -107,7 +107,7 @@ class StepPage:
         _WORD.pack_into(self._map, _STEPS, steps_completed)
         _WORD.pack_into(self._map, _PHASE, phase)
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[StepSlot]:
         """Return the two slots, to be written: first 0 as the length, the states, then both."""
         view, found = memoryview(self._map), []
         size = (len(view) - PAGE_BYTES) // 2
@@ -115,7 +115,7 @@ class StepPage:
             begin, buffers = _SLOTS_AT + index * _SLOT_BYTES, PAGE_BYTES + index * size
             states = begin + _HEAD.size
             found.append(
-                Slot(
+                StepSlot(
                     view[begin:states].cast("Q"),
                     view[states : begin + _SLOT_BYTES],
                     view[buffers : buffers + size],
@@ -123,7 +123,7 @@ class StepPage:
             )
         return found
 
-    def slot_of(self, steps_completed: int) -> Slot | None:
+    def slot_of(self, steps_completed: int) -> StepSlot | None:
         """Return the slot with the state after these batches; None if the page has none."""
         for slot in self.slots():
             steps, length = slot.head

@@ -49,7 +49,7 @@ from typing import Any, Self
 import torch
 
 from det_jupyter.contract.run.journal import LastStepSaved
-from det_jupyter.contract.run.step_page import SAVE_S, Phase, Slot, StepPage
+from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepSlot, StepPage
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.errors import CheckpointError
@@ -277,7 +277,7 @@ class LastStep:
             time.sleep(_LOOK_S)
         return True
 
-    def _unpacked(self, slot: Slot) -> RngStates:
+    def _unpacked(self, slot: StepSlot) -> RngStates:
         unpack_generators(slot.states[: slot.head[1]].tobytes())  # this rank draws no more
         return get_states(self.context.device)
 
@@ -324,7 +324,7 @@ class LastStep:
             with torch.no_grad():
                 torch._foreach_copy_(self._buffers, self._kept)
 
-    def _take_buffers(self, chiefs: Slot, own: Slot) -> None:
+    def _take_buffers(self, chiefs: StepSlot, own: StepSlot) -> None:
         """Set buffers to those that the chief would have sent next."""
         self._check_buffers()
         pairs = zip(self._in_page(chiefs), self._in_page(own), strict=True)
@@ -340,7 +340,7 @@ class LastStep:
         if [*map(id, _buffers_of(self.context))] != [*map(id, self._buffers)]:
             raise CheckpointError("the trial has replaced buffers of its models in the batch")
 
-    def _in_page(self, slot: Slot) -> list[torch.Tensor]:
+    def _in_page(self, slot: StepSlot) -> list[torch.Tensor]:
         """Return the buffers in the memory of a slot; [] if it has none."""
         found, at = list[torch.Tensor](), 0
         for buffer in self._buffers if slot.buffers else ():
