@@ -49,7 +49,7 @@ from typing import Any, Self
 import torch
 
 from det_jupyter.contract.run.journal import LastStepSaved
-from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepSlot, StepPage
+from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, StepSlot
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.errors import CheckpointError
