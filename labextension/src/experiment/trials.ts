@@ -91,9 +91,7 @@ export class Trials {
       parts.push(trans._n('restarted %1 time', 'restarted %1 times', trial.restarts));
     }
     if (trial.num_recoveries > 0) {
-      parts.push(
-        trans._n('recovered %1 time', 'recovered %1 times', trial.num_recoveries)
-      );
+      parts.push(trans._n('recovered %1 time', 'recovered %1 times', trial.num_recoveries));
     }
     if (trial.hparams) {
       parts.push(trial.hparams);
