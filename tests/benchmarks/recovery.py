@@ -239,9 +239,10 @@ def measure_torchft(folder: Path, setup: Setup, deaths: int) -> list[dict[str, f
         with tempfile.TemporaryDirectory() as where:
             arguments = [str(setup.ranks), str(setup.width), where]
             line = [str(python), "-m", "tests.benchmarks.recovery_torchft", *arguments]
-            done = subprocess.run(
-                line, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
+            done = subprocess.run(line, capture_output=True, check=False)
+        if done.returncode:
+            print(f"torchft has failed: {done.stderr.decode().splitlines()[-1]}")
+        else:
             found.append(json.loads(done.stdout.splitlines()[-1]))
     return found
 
@@ -275,7 +276,7 @@ def main() -> None:
             if options.torchft is not None:
                 of_torchft = measure_torchft(options.torchft, setup, options.deaths)
                 others += of_torchft
-                for key in of_torchft[0]:
+                for key in of_torchft[0] if of_torchft else ():
                     times = [one[key] for one in of_torchft]
                     print(f"{what}: torchft {key:8}  {_p(times, 50):5.2f}  {_p(times, 95):5.2f}")
     times = [death.seconds for death in ours]
