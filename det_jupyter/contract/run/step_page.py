@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from enum import IntEnum
 from functools import lru_cache
@@ -132,13 +132,13 @@ class StepPage:
         return None
 
     def note_row(
-        self, steps_completed: int, metrics: Mapping[str, SupportsFloat], records: SupportsFloat
+        self, steps_completed: int, metrics: Sequence[SupportsFloat], records: SupportsFloat
     ) -> None:
         """Write the metrics and records of the last batch; if they are too many, none of them."""
         row, num_rows = _rows(len(metrics) + 1)
         if num_rows >= _FEWEST_ROWS:
             at = _ROWS_AT + steps_completed % num_rows * row.size
-            row.pack_into(self._map, at, steps_completed, *metrics.values(), records)
+            row.pack_into(self._map, at, steps_completed, *metrics, records)
 
     def rows(self, first: int, last: int, num_numbers: int) -> list[tuple[float, ...] | None]:
         """Return the numbers of each of these batches; None for a batch that is not there."""

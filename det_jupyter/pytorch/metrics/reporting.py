@@ -53,6 +53,7 @@ class Reporter:
             core.distributed, average=average, watch=watch, timings=timings
         )
         self.add, self.latest = self._metrics.add, self._metrics.latest
+        self.last_row = self._metrics.last_row
 
     def flush(self, steps: int) -> None:
         """Journal the metrics of each batch up to `steps`, since the last flush.

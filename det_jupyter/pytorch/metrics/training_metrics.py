@@ -41,7 +41,7 @@ class TrainingMetrics:
 
     Attributes:
         is_averaged: Whether a batch's values are averages over several ranks.
-        add, latest: See MetricSeries.
+        add, latest, last_row: See MetricSeries.
         take_own: Returns this rank's values of the batches since the last flush. Not collective.
         has_records: Whether this rank has trained on records since the last report, in this run.
     """
@@ -66,6 +66,7 @@ class TrainingMetrics:
         # Since the last report. Restored windows have other names if the trial's code was changed.
         self._flushed: list[MetricWindow] = []
         self.add, self.latest = self._series.add, self._series.latest
+        self.last_row = self._series.last_row
         self.take_own = self._series.take
         self._take = timings.timed("from_device", self._series.take)
         self._by_rank = timings.timed("average_training_metrics", self._exchange)

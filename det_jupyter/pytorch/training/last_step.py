@@ -40,7 +40,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -159,7 +159,7 @@ class LastStep:
             self.note(steps_completed)
 
     def note_metrics(
-        self, steps_completed: int, metrics: Mapping[str, Number], records: Number
+        self, steps_completed: int, metrics: Sequence[Number], records: Number
     ) -> None:
         """Write the metrics of the last batch."""
         self.page.note_row(steps_completed, metrics, records)

@@ -319,7 +319,7 @@ class Loop:
             self._after_step()
         self._reporter.add(metrics, index, records)
         if self._last_step is not None:
-            self._last_step.note_metrics(index + 1, self._reporter.latest(), records)
+            self._last_step.note_metrics(index + 1, self._reporter.last_row(), records)
         if self._has_batch_end:
             callbacks.on_training_batch_end(metrics, self._epoch, index)
         self.steps_completed = index + 1

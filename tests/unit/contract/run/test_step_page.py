@@ -57,7 +57,7 @@ def test_metrics_of_the_last_batches_are_there_or_none(last: int, count: int, wi
     path = Path(os.environ["PYTEST_PAGE"]) / "step-0"
     with closing(StepPage.create(path, 1)) as page:
         for steps in range(max(1, last - 2 * count), last + 1):
-            page.note_row(steps, {str(index): steps / 3 for index in range(width - 1)}, steps / 3)
+            page.note_row(steps, [steps / 3] * (width - 1), steps / 3)
         first = max(1, last - count + 1)
         found = page.rows(first, last, width)
         expected = [tuple([steps / 3] * width) for steps in range(first, last + 1)]

@@ -325,14 +325,14 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
     gang.size = 2
     keep, dead = gang.rank(0), gang.rank(1, pid=gone)
     for steps in (3, 4):
-        keep.note_metrics(steps, {"acc": steps / 3, "loss": torch.tensor(0.25)}, 8)
-        dead.note_metrics(steps, {"acc": steps / 7, "loss": 1}, torch.tensor(4.0))
+        keep.note_metrics(steps, [steps / 3, torch.tensor(0.25)], 8)
+        dead.note_metrics(steps, [steps / 7, 1], torch.tensor(4.0))
     rows = keep.rows(3, 4, 2)
     assert rows.tolist() == [
         [[1.0, 4 / 3], [0.25, 0.25], [8.0, 8.0]],
         [[3 / 7, 4 / 7], [1.0, 1.0], [4.0, 4.0]],
     ]
-    keep.note_metrics(5, {"acc": 0.0, "loss": 0.0}, 8)
+    keep.note_metrics(5, [0.0, 0.0], 8)
     later = keep.rows(4, 5, 2)
     assert later[:, :, 0].tolist() == rows[:, :, 1].tolist()
     assert later[0, :, 1].tolist() == [0.0, 0.0, 8.0]
