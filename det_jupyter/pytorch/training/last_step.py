@@ -109,12 +109,11 @@ class LastStep:
         in_windows = context.position.aggregation_frequency > 1
         if not context.stepping.sees_steps or _have_to_be_called(callbacks, in_windows):
             return None
-        size = _size_in_page(_buffers_of(context))
         try:
             page = StepPage.create(
                 info.folder.step(distributed.rank),
                 os.getpid(),
-                buffers_bytes=size if size <= _MOST_BUFFERS else 0,
+                buffers_bytes=_size_in_page(_buffers_of(context)),
             )
         except OSError:  # the disk is full: the trial trains without
             return None
@@ -345,7 +344,8 @@ class LastStep:
         found, at = list[torch.Tensor](), 0
         for buffer in self._buffers if slot.buffers else ():
             memory = slot.buffers[at : at + buffer.nbytes]
-            found.append(torch.frombuffer(memory, dtype=buffer.dtype).view(buffer.shape))
+            flat = torch.frombuffer(memory, dtype=torch.uint8).view(buffer.dtype)
+            found.append(flat.view(buffer.shape))
             at += _aligned(buffer.nbytes)
         return found
 
@@ -355,7 +355,11 @@ def _buffers_of(context: PyTorchTrialContext) -> list[torch.Tensor]:
 
 
 def _size_in_page(buffers: list[torch.Tensor]) -> int:
-    return sum(_aligned(buffer.nbytes) for buffer in buffers)
+    """Return the size of buffers in a slot; 0 if they are too large, or not plain memory."""
+    if any(buffer.layout != torch.strided or buffer.is_quantized for buffer in buffers):
+        return 0
+    size = sum(_aligned(buffer.nbytes) for buffer in buffers)
+    return size if size <= _MOST_BUFFERS else 0
 
 
 def _aligned(num_bytes: int) -> int:

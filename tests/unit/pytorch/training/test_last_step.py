@@ -342,3 +342,13 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
 def test_the_page_is_unmapped(gang: Gang) -> None:
     with closing(gang.rank(0)) as keep:
         keep.note(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.complex64, torch.int64])
+def test_buffers_of_any_type_are_in_the_page(gang: Gang, dtype: torch.dtype) -> None:
+    gang.model.register_buffer("other", torch.ones(3).to(dtype).expand(2, 3))
+    with closing(gang.rank(0)) as keep:
+        keep.note(5)
+        slot = keep.page.slot_of(5)
+        assert slot is not None
+        assert all(map(torch.equal, gang.model.buffers(), keep._in_page(slot)))
