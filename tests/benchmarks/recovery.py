@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.recovery [--deaths 10] [--mb 0 770] [--ranks 2 4] [--torchft FOLDER]
 
-Each kind of death is inflicted on trials of 400 batches (60 with states above 100 MB) with a
+Each kind of death is inflicted on trials of 400 batches (24 with states above 100 MB) with a
 checkpoint every quarter, one death a trial, at a random batch. "checkpoint" is what a gang does
 that cannot save its last step: it begins again at the last checkpoint; its trial has a reducer of
 its own. "windows" are of four batches. A step counts as done when all ranks have finished it.
@@ -118,7 +118,7 @@ class Setup:
     @property
     def batches(self) -> int:
         """The length of a trial; a checkpoint is saved every quarter."""
-        return 400 if self.mb < 100 else 60
+        return 400 if self.mb < 100 else 24
 
 
 def start(
