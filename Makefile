@@ -121,7 +121,7 @@ $(DOCS)/.ready: pyproject.toml $(READY)
 	touch $@
 
 docs: $(DOCS)/.ready
-	$(SPHINX) -m tests.docs_site --url $(or $(URL),/)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(SPHINX) -m tests.docs_site --url $(or $(URL),/)
 
 # The links to other sites, which needs a network.
 docs-links: $(DOCS)/.ready

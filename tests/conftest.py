@@ -24,6 +24,9 @@ JOURNEYS = ("tests/browser/", "tests/lab/")
 REAL_PARTS = ("tests/e2e/", "tests/integration/")
 NO_BYTECODE = sys.dont_write_bytecode
 
+# Masters of tests share no slots with those of users, or with each other.
+os.environ["DET_JUPYTER_SHARED_FOLDER"] = "none"
+
 # torch computes in one thread, in this process and in those that tests start: on cores that others
 # use too, several threads spin until the last one has had its turn ([m] 10 instead of 0.4 s CPU
 # for 600 batches).

@@ -10,6 +10,7 @@ Sphinx reads a copy of the pages in FOLDER/pages:
     CHANGELOG.md           changelog.md; so is CONTRIBUTING.md
     a heading of the list  a page of its own, such as train.md, above its pages in the menu
     the docstrings         api/, a page for each package and each public name
+    docs/site/try          try/, JupyterLite with recorded experiments (tests/docs_try.py)
 
 In the copies, links between these files lead to the copies, and links to other files lead to the
 repository. The site is in FOLDER/site/VERSION, beside those of other versions; switcher.json lists
@@ -32,6 +33,8 @@ from posixpath import normpath, relpath
 
 from det_jupyter import __version__
 from det_jupyter.front.verbs.docs_pages import REPOSITORY
+from tests.docs_try import SOURCES as TRY
+from tests.docs_try import START, build_try, look_at
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
@@ -52,6 +55,7 @@ HANDLES = (
     "front.notebook.handles.templates.Templates",
 )
 INDEX = "docs/README.md"
+TRY_START = f"try/{START}"
 _EXECUTED = ROOT / "build/executed"
 # A fence of code, in which nothing is a link; or a link to a file.
 _LINK = re.compile(
@@ -128,6 +132,8 @@ def linked(text: str, source: str) -> str:
         if found["target"] is None:
             return found[0]
         path = normpath(PurePosixPath(source).parent / found["target"])
+        if ROOT / path == TRY:
+            return f'<a href="{relpath(TRY_START, here)}">{found["text"]}</a>'  # no page of Sphinx
         if path.startswith("docs/images/"):
             return _picture(found, relpath(path.removeprefix("docs/"), here))
         target = relpath(copies[path], here) if path in copies else f"{REPOSITORY}{path}"
@@ -288,7 +294,10 @@ def build(folder: Path, builder: str = "html", url: str = "/") -> int:
     done = subprocess.run(command, check=False)
     if builder == "html" and done.returncode == 0:
         (out / "llms.txt").write_text(llms_txt(f"{url}{__version__}/"), encoding="utf-8")
+        shutil.rmtree(folder / "try", ignore_errors=True)
+        build_try(folder / "try", out / "try")
         _publish(out, folder / "site", url)
+        look_at(folder / "site" / __version__ / "try")
     return done.returncode
 
 

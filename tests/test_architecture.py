@@ -49,7 +49,8 @@ ARROWS: dict[str, set[str]] = {
         "config", "connection", "diagnosis", "engine", "scheduler", "searcher", "storage",
     },
     "trackers": {"client", "config", "connection"},  # a client of the master, started by it
-    "agent": {"storage"},
+    # Who is next among a computer's users; `unmanaged` is started by a user's process.
+    "agent": {"connection", "scheduler", "storage"},
     "core": {"storage", "config"},
     "pytorch": {"core", "storage", "config"},
     "integrations": {"core"},  # the Core API, as a user of it
@@ -100,6 +101,7 @@ ROOMS: dict[str, dict[str, set[str]]] = {
         "runs": {"devices", "starting", "tunnel"},
         "sampler": {"devices", "starting", "runs"},
         "link": {"devices", "runs", "sampler", "starting", "tunnel"},
+        "unmanaged": {"link", "runs", "sampler"},
     },
     "master": {
         "": {

@@ -16,6 +16,8 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.inheritance import start_clean
 from det_jupyter.contract.host.locks import take_lock
 
+# What Slurm (KillWait), Kubernetes and most spot machines leave between SIGTERM and SIGKILL.
+GRACE_S = 30.0
 _LOCK_S = 2.0  # an agent that is ending holds the lock for a moment
 
 
@@ -56,6 +58,12 @@ def main() -> int:
         "--fence-after-s",
         type=float,
         help="with --credentials: end all gangs when the master has not answered for so long",
+    )
+    parser.add_argument(
+        "--grace-s",
+        type=float,
+        default=GRACE_S,
+        help="after SIGTERM: time in which trials save, upload and leave, and this process exits",
     )
     options = parser.parse_args()
     logging.basicConfig(

@@ -15,10 +15,12 @@ import socket
 import sys
 import time
 import uuid
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from det_jupyter.agent.devices.neighbours import Neighbours, open_shared
 from det_jupyter.agent.devices.offered_slots import offered_agents, threads_per_slot
 from det_jupyter.agent.devices.watch import watch, watch_plan
 from det_jupyter.agent.hangs.gang_watch import watch_gangs
@@ -72,6 +74,9 @@ async def run_agent(
     name = remote.agent if remote else socket.gethostname()
     remains = () if remote else find_remains()
     offers = offered_agents(options.agent, os.environ, hostname=name, problems=remains)
+    shared, shared_slots, problem = open_shared(offers, os.environ)
+    if problem:
+        offers[0] = replace(offers[0], problems=(*offers[0].problems, problem))
     adopted = adopt_runs(now=time.time())
     with socket_folder(paths.agent_sockets()) as folder:
         spawner = Spawner()
@@ -90,7 +95,7 @@ async def run_agent(
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, runner.leave_ordered.set)
+            loop.add_signal_handler(number, lambda: runner.leave_by(loop.time() + options.grace_s))
         session = uuid.uuid4().hex
         services = []
         sampled = {}
@@ -122,6 +127,10 @@ async def run_agent(
                     report=service.note_devices,
                 )
                 watches.append(loop.create_task(watching))
+        if shared is not None:
+            neighbours = Neighbours(shared, shared_slots, services[0].note_claims)
+            runner.neighbours = services[0].neighbours = neighbours
+            watches.append(loop.create_task(neighbours.watch()))
         watches.append(loop.create_task(files.keep_trimmed(runner.runs)))
         if master:
             watches.append(loop.create_task(keep_lease(master.lease, runner)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Self
 
 from det_jupyter.core.argument_checks import ContextPart
@@ -34,6 +35,7 @@ class Context:
         note_exchange: Called with the batch's number before its gradients are exchanged; writes it
             to the control page too.
         info: The trial that this process is a rank of; None in a plain script or notebook.
+        on_left: Called with the error, or None, when the last `with` block is left.
     """
 
     distributed: DistributedContext
@@ -47,6 +49,7 @@ class Context:
     note_batch: Callable[[int], object] = bool
     note_exchange: Callable[[int], object] = bool
     info: TrialInfo | None = None
+    on_left: Callable[[BaseException | None], object] = bool
     # The current contexts before each of its open `with` blocks.
     _outer: list[Context | None] = field(
         default_factory=list, init=False, repr=False, compare=False
@@ -64,13 +67,20 @@ class Context:
         self.preempt.awaits_block = False
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.profiler.flush()
         # In an experiment this context was the current one before the block, and is it again.
         set_current(self._outer.pop())
         self._set_open(self.is_entered)
         if not self._outer and kind is None:
             self.warn_of_an_early_end()
+        if not self._outer:
+            self.on_left(error)
 
     def warn_of_an_early_end(self) -> None:
         """Warn if the script ends within an operation, or is preempted without a checkpoint.

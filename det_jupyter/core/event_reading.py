@@ -91,6 +91,20 @@ class EventReading:
         searcher_metric: str,
         epochs: float = 0,
     ) -> None:
+        self._events: deque[Any] = deque()
+        self._has_events = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._writing = threading.Lock()
+        self.begin(sink, on_steps, searcher_metric, epochs)
+
+    def begin(
+        self,
+        sink: RecordSink,
+        on_steps: Callable[[int], None],
+        searcher_metric: str,
+        epochs: float,
+    ) -> None:
+        """Read for another run of this process, after `end`; the arguments are the same."""
         self._sink, self._on_steps, self._metric = sink, on_steps, searcher_metric
         self._length = (0.0, float(epochs))  # length in steps, and in epochs; 0: unknown
         self._steps = 0
@@ -98,10 +112,7 @@ class EventReading:
         self._has_written_events = False
         self._validated = MetricNames(searcher_metric)
         self._is_on = True
-        self._events: deque[Any] = deque()
-        self._has_events = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._writing = threading.Lock()
+        self.has_ended = False
 
     def take(self, event: Any) -> None:
         """Take an event of TensorBoard, or a Logged. May be called in any thread."""
@@ -125,6 +136,7 @@ class EventReading:
 
     def end(self) -> None:
         """Write the remaining records; add a notice if the last validation lacks the metric."""
+        self.has_ended = True
         self.flush()
         if self._is_on:
             self._give_notice(self._validated.end(has_validated=True))
@@ -199,6 +211,8 @@ def read_events(
     """Read what this process writes for TensorBoard or as CSV from now on. See EventReading."""
     global _reading
     if _reading is not None:
+        if _reading.has_ended:
+            _reading.begin(sink, on_steps, searcher_metric, epochs)
         return
     _reading = EventReading(sink, on_steps, searcher_metric, epochs)
     os.register_at_fork(after_in_child=_reading.stop)

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -163,6 +163,18 @@ def report_uncaught(info: TrialInfo, rank: int, journal: Journal, counter: StepC
             journal.write(_record(info.plan, rank, error, explanation, counter))
 
     sys.excepthook = hook
+
+
+def record_of(
+    plan: GangPlan,
+    rank: int,
+    error: BaseException,
+    counter: StepCounter,
+    labels: Mapping[str, str],
+) -> Record:
+    """Return the record of the error that ends a run; `labels` are names of cells by file."""
+    explanation = explain(CodeNames(labels, [Path(plan.cwd)]), error)
+    return _record(plan, rank, error, explanation, counter)
 
 
 def _record(

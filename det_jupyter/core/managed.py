@@ -74,6 +74,7 @@ def find_info() -> TrialInfo | None:
 
 
 _loop: LoopTimings | None = None
+_has_ended = False  # the run that it times
 
 
 def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> None:
@@ -87,20 +88,29 @@ def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> Non
         size: Number of ranks.
         journal: The rank's journal.
     """
-    global _loop
-    if _loop is not None or info.config.profiling.enabled is False:
+    global _loop, _has_ended
+    if (_loop is not None and not _has_ended) or info.config.profiling.enabled is False:
         return
+    _has_ended = False
     page = info.folder.path / "arrivals"
     shares = 1 < size == len(info.plan.slots) and len(set(info.plan.homes)) == 1
-    _loop = LoopTimings(
-        journal,
-        info.plan.steps_completed,
-        open_clock=clock_of,
-        open_arrivals=partial(Arrivals.of_run, page, rank, size) if shares else lambda: None,
-    )
+    open_arrivals = partial(Arrivals.of_run, page, rank, size) if shares else lambda: None
+    steps = info.plan.steps_completed
+    if _loop is not None:
+        _loop.begin_run(journal, steps, open_arrivals)
+        return
+    _loop = LoopTimings(journal, steps, open_clock=clock_of, open_arrivals=open_arrivals)
     watch(_loop)
     os.register_at_fork(after_in_child=_loop.leave)
     atexit.register(_loop.close)
+
+
+def end_timing() -> None:
+    """Write the remaining timings of a run; the process may begin another one."""
+    global _has_ended
+    if _loop is not None:
+        _loop.close()
+    _has_ended = True
 
 
 def read_written_events(
@@ -111,6 +121,11 @@ def read_written_events(
     Also write a notice if the user's code calls a trainer without DetCallback.
     """
     watch_trainers(sink, info.plan.capsule.entrypoint)
+    read_events_of(info, sink, on_steps)
+
+
+def read_events_of(info: TrialInfo, sink: RecordSink, on_steps: Callable[[int], None]) -> None:
+    """Report as metrics what the chief writes for TensorBoard, until it reports some itself."""
     searcher = info.config.searcher
     length = searcher.max_length
     epochs = length.amount if length is not None and length.unit == "epochs" else 0

@@ -6,6 +6,7 @@ rank with a script                       the context of its run, with the rank o
 worker that a script or launcher         the context of its run, with the rank of `distributed`
   of an experiment has started
 plain script or notebook                 a new context, of a single process or of `distributed`
+the same, with a name                    that of a run which it begins (unmanaged.py)
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import atexit
 import fcntl
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +35,14 @@ from det_jupyter.core.profiler import ProfilerContext
 from det_jupyter.core.searcher import SearcherContext
 from det_jupyter.core.signals import PreemptContext, PreemptMode
 from det_jupyter.core.train import TensorboardMode, TrainContext
+from det_jupyter.core.unmanaged import ByHand, open_unmanaged
 from det_jupyter.errors import ConfigError
 from det_jupyter.storage import open_storage
 
 # Launchers set these for each process that they start.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "HOROVOD_SIZE")
 
+_TORCHRUN = "TORCHELASTIC_RUN_ID"  # torchrun sets it, with the ranks
 BY_TORCHRUN = "distributed=core.DistributedContext.from_torch_distributed()"
 
 logger = logging.getLogger(__name__)
@@ -52,15 +56,25 @@ def init(
     tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
     sink: RecordSink | None = None,
     length: Length | int | None = None,
+    name: str | None = None,
+    hparams: Mapping[str, Any] | None = None,
+    metric: str = "loss",
+    smaller_is_better: bool = True,
+    labels: Sequence[str] = (),
+    resume: bool = True,
+    offline: bool = False,
 ) -> Context:
     """Return the context of this process. Use it in a `with` block.
 
     In an experiment it reports to the experiment; a second call returns the same context. Outside
-    of experiments the same script runs too, and its arguments are checked in the same way.
+    of experiments the same script runs too, and its arguments are checked in the same way. There,
+    with a `name`, it makes an unmanaged experiment: nothing is scheduled, and what the block
+    reports, saves and prints is stored.
 
     Args:
         distributed: The ranks, if a launcher has started several. By default those of the gang in
-            a rank of an experiment, else this process alone.
+            a rank of an experiment, or those of torchrun if `name` is given, else this process
+            alone.
         checkpoint_storage: Folder for checkpoints; by default det_jupyter's. Not allowed in an
             experiment.
         preempt_mode: Which ranks may call `preempt.should_preempt`.
@@ -69,18 +83,45 @@ def init(
             in an experiment.
         length: How far the operations of `context.searcher` train, 1 batch by default; a number
             is a number of batches. In an experiment the search decides it.
+        name: Name of an unmanaged experiment; this and what follows has no effect in an
+            experiment. All ranks must call `init` in step.
+        hparams: Its hyperparameters, to be shown and compared.
+        metric: The validation metric by which it is compared.
+        smaller_is_better: Whether smaller values of it are better.
+        labels: Its labels, besides `unmanaged`.
+        resume: Whether the newest unmanaged experiment of this name goes on, from its latest
+            checkpoint, `context.info.latest_checkpoint`; else another one begins.
+        offline: Only write files, which `det e sync` takes in later, as without a master. The
+            same as DET_JUPYTER_OFFLINE=1.
 
     Raises:
+        Conflict: An unmanaged experiment of this name is running.
         ConfigError: An argument is wrong, or the experiment's configuration decides it.
     """
     _check_arguments(distributed, preempt_mode, tensorboard_mode, length)
     given = {"checkpoint_storage": checkpoint_storage, "sink": sink}
+    by_hand = ByHand(
+        name, hparams, metric, smaller_is_better, labels, resume, offline, checkpoint_storage
+    )
+    if name is not None:
+        if sink is not None:
+            raise ConfigError("core.init: got name and sink, expected one of them")
+        given = {}  # the same script may be submitted, where the configuration counts
     context = current()
     if context is not None and context.is_entered:
         is_same = context.info is not None
         found = "the same context" if is_same else "another context, whose reports are apart"
         logger.warning("core.init: called inside of the block of another; it returns %s", found)
-    if context is not None and context.info is not None:
+    is_in_run = context is not None and context.info is not None
+    if name is not None and not is_in_run and managed.find_info() is None:
+        if not isinstance(length, Length):
+            length = Length("batches", length or 1)
+        if distributed is None and _TORCHRUN in os.environ and many_processes():
+            distributed = DistributedContext.from_torch_distributed()
+        _warn_of_others(distributed)
+        context = open_unmanaged(by_hand, distributed or DistributedContext(), length)
+        context.preempt.awaits_block = True
+    elif context is not None and context.info is not None:
         _refuse_arguments(given)
         _check_same_rank(distributed, context.distributed)
     elif (info := managed.find_info()) is not None:
@@ -91,13 +132,7 @@ def init(
     else:
         if not isinstance(length, Length):
             length = Length("batches", length or 1)  # the script decides how long it trains
-        if distributed is None and (variable := many_processes()):
-            logger.warning(
-                "core.init: got no distributed, but %s: each process works by itself, as the "
-                "chief; if they train together, pass %s",
-                variable,
-                BY_TORCHRUN,
-            )
+        _warn_of_others(distributed)
         context = _local_context(distributed or DistributedContext(), given, length)
         context.preempt.awaits_block = True
     context.preempt.mode = preempt_mode
@@ -130,6 +165,16 @@ def many_processes() -> str:
     """Return "VARIABLE is N" if a launcher has started N > 1 processes like this one; else ""."""
     found = (f"{name} is {os.environ[name]}" for name in _SIZES if name in os.environ)
     return next((each for each in found if not each.endswith((" is ", " is 1"))), "")
+
+
+def _warn_of_others(distributed: DistributedContext | None) -> None:
+    if distributed is None and (variable := many_processes()):
+        logger.warning(
+            "core.init: got no distributed, but %s: each process works by itself, as the chief; "
+            "if they train together, pass %s",
+            variable,
+            BY_TORCHRUN,
+        )
 
 
 def _local_context(

@@ -58,11 +58,15 @@ class PreemptContext(ContextPart):
         return self._is_acknowledged
 
     def was_asked(self) -> bool:
-        """Return, on the chief, whether the request was made; False on other ranks."""
-        return self._distributed.is_chief and self._is_raised()
+        """Return, on the first rank of each computer, whether it was requested there to leave.
+
+        False on other ranks. The master's request is in the page of every computer; a SIGTERM's is
+        in that of one.
+        """
+        return self._distributed.local_rank == 0 and self._is_raised()
 
     def note_reading(self) -> None:
-        """Record, on the chief, that this code reads requests, even if the training gets stuck."""
+        """Record, on each computer, that this code reads requests, even if it gets stuck."""
         self.was_asked()  # its check is recorded on the control page
 
     def hold_while(self, is_held: Callable[[], bool]) -> None:
@@ -76,7 +80,8 @@ class PreemptContext(ContextPart):
         """Return whether to save the state and leave.
 
         Collective in the mode WorkersAskChief: all ranks must call it in step and get the same
-        answer, which costs a broadcast. In the other modes it only reads the control page.
+        answer, which costs a broadcast (on several computers an exchange). In the other modes it
+        only reads the control page.
 
         Args:
             auto_ack: Whether a request counts as acknowledged by this call. Without
@@ -111,7 +116,10 @@ class PreemptContext(ContextPart):
 
     def _read_request(self) -> bool:
         if self.mode is PreemptMode.WorkersAskChief:
-            return self._distributed.broadcast(self.was_asked() and not self._is_held())
+            is_asked = self.was_asked() and not self._is_held()
+            if self._distributed.cross_size > 1:
+                return any(self._distributed.allgather(is_asked))
+            return self._distributed.broadcast(is_asked)
         if self.mode is PreemptMode.ChiefOnly and not self._distributed.is_chief:
             raise RuntimeError(
                 "preempt.should_preempt: only the chief (rank 0) may call it in "

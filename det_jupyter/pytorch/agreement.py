@@ -1,14 +1,15 @@
 """Agreeing on the same action at the same batch, on all ranks, at little cost.
 
 All ranks must leave at the same batch: if one leaves alone, the others fail in their next
-all-reduce. But the reasons to leave are on one rank only: the chief reads the control page and the
-clock, and any rank's trial may request a stop. An exchange after each batch would cost more than a
-small batch. So each exchange also sets the batch of the next one:
+all-reduce. But the reasons to leave are on one rank only: the first rank of each computer reads
+the control page there, the chief the clock, and any rank's trial may request a stop. An exchange
+after each batch would cost more than a small batch. So each exchange also sets the batch of the
+next one:
 
     batch     0   1     3         7                         107                      209
     exchange  x   x     x         x         ...              x                        x
               each is one all-reduce (maximum) of six integers:
-                  leave     the control page requests a preemption       from the chief
+                  leave     a control page requests a preemption         from each computer
                             an interrupt from the keyboard               from any rank
                   stop      the trial requested its end                  from any rank
                   flush     metrics are due to be averaged and journaled  from the chief
@@ -94,9 +95,8 @@ class Agreement:
             has_orders: On the chief: users' orders are waiting.
         """
         now = self._clock()
-        requests = [leave, stop, False, False, False, 0]
+        requests = [leave or self._preempt.was_asked(), stop, False, False, False, 0]
         if self._distributed.is_chief:
-            requests[0] = leave or self._preempt.was_asked()
             flush = now - self._flushed_at >= FLUSH_PERIOD_S
             requests[2:] = [flush, is_written, has_orders, self._batches]
         if self._distributed.size > 1:  # [m] two tensors cost 15 us, even without other ranks

@@ -9,6 +9,9 @@ rank that was started afresh (__main__.py). It sets:
     environment                the user's variables, torchrun's, and only this gang's devices
     stdin, stdout, stderr      /dev/null and the run folder's output-<rank>
 
+SIGTERM announces the end of a job (Slurm, Kubernetes, spot machines): the rank requests that all
+ranks save and leave, as for a preemption. If its code does not read such requests, it ends.
+
 `prepare_python` sets up signals, crash stacks, temporary files and `display`, in any order. The
 working directory is only changed in `RankProgram`, so that a missing one is an error of the user.
 """
@@ -25,6 +28,8 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from functools import partial
 from io import BufferedReader, BufferedWriter, FileIO, TextIOWrapper
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -38,6 +43,7 @@ from det_jupyter.contract.host.pdeathsig import kill_with_parent
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangPlan, RankPlace, RankSpec
+from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.room import RoomGate
 from det_jupyter.contract.values.variables import variable_lines, variables_in
 from det_jupyter.rank.fork_safety import warn_of_users_threads
@@ -149,6 +155,7 @@ def prepare_python(spec: RankSpec) -> None:
     faulthandler.enable()
     warn_of_users_threads()
     signal.signal(signal.SIGINT, _stay)
+    signal.signal(signal.SIGTERM, partial(_leave, RunDir(Path(spec.run_dir)), os.getpid()))
     _keep_temporary_files(Path(spec.socket_dir, f"pymp-{spec.place.rank}"))
     builtins.display = _display  # type: ignore[attr-defined]  # available without import, as in the notebook
 
@@ -156,6 +163,18 @@ def prepare_python(spec: RankSpec) -> None:
 def _stay(number: int, frame: FrameType | None) -> None:
     """Ignore SIGINT, which comes from a client that interrupts the rank's kernel."""
     sys.stderr.write("interrupts do not stop training; pause or kill the experiment instead\n")
+
+
+def _leave(folder: RunDir, rank_pid: int, number: int, frame: FrameType | None) -> None:
+    """Request that all ranks save and leave; end at once if their code reads no requests."""
+    if os.getpid() == rank_pid:  # not a process that the user's code has forked
+        with suppress(OSError, ValueError), closing(ControlPage(folder.control)) as page:
+            if page.checked_at() is not None:
+                page.raise_signal("preempt")
+                os.write(2, b"SIGTERM: the trial saves its state, leaves, and goes on later\n")
+                return
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _display(*objects: object, **options: object) -> None:

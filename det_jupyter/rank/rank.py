@@ -40,10 +40,11 @@ from det_jupyter.contract.values.entrypoints import Captured, Command, Imported,
 from det_jupyter.core.evidence import give_evidence
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.tracebacks import CodeNames
-from det_jupyter.errors import InvalidHP
+from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.rng import seed_everything
 from det_jupyter.pytorch.training.batch_events import Reason
+from det_jupyter.pytorch.training.rehearsal import VARIABLE
 from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith, explain, finish_failed, leave_copy, make_failure
 from det_jupyter.rank.entrypoint import load_entrypoint
@@ -154,6 +155,11 @@ class RankProgram:
         distributed: core.DistributedContext,
         on_first_step: Callable[[], None],
     ) -> FunctionReason:
+        if VARIABLE in os.environ:
+            raise ConfigError(
+                f"entrypoint: {function.__name__} is a function, which would train to its end; "
+                "only batches of a PyTorchTrial class can be measured"
+            )
         info = core.TrialInfo.of(self.spec, self.device)
         core.time_loop(info, distributed.rank, distributed.size, self.journal)
         context, counter = core.counted_context(info, distributed, self.journal, on_first_step)

@@ -171,6 +171,8 @@ class ForkServer:
         """Handle requests until the agent closes the socket; then kill all ranks."""
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)  # only to wake `select`
+        # Slurm sends it to all processes of a job that ends; the agent ends this one.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         watched: list[socket.socket | int] = [self._connection, self._wake_read]
         try:
             while True:
@@ -224,7 +226,8 @@ class ForkServer:
     def _become_rank(self, spec: RankSpec) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
             os.close(self._wake_read)
             os.close(self._wake_write)
             self._connection.close()

@@ -224,7 +224,7 @@ KINDS = [
     killed(signal.SIGFPE, "signal.raise_signal(signal.SIGFPE)  # here"),
     killed(signal.SIGILL, "signal.raise_signal(signal.SIGILL)  # here"),
     killed(signal.SIGKILL, "os.kill(os.getpid(), signal.SIGKILL)", restarts=5, times=3),
-    killed(signal.SIGTERM, "os.kill(os.getpid(), signal.SIGTERM)"),
+    killed(signal.SIGHUP, "os.kill(os.getpid(), signal.SIGHUP)"),
     killed(signal.SIGSEGV, *OVERFLOW, name="a stack overflow in C", where="deeper"),
     training(
         "RecursionError",

@@ -111,6 +111,17 @@ def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) ->
         assert find_master() is None
 
 
+def test_an_estimate_measures_batches_and_leaves_nothing(folder: Folder) -> None:
+    said = folder.det("e create config.yaml . --estimate --config resources.slots_per_trial=1")
+    head = said.index("Memory of a rank, measured with some batches on 1 slot:")
+    _, _, names, cells, _, verdict = said[head:].splitlines()
+    assert names.split()[1:4] == ["parameters", "gradients", "optimizer"]
+    assert cells.split()[:7] == ["first", *["644", "B"] * 3], "161 numbers, and their momentum"
+    assert "that the computer has" in verdict
+    assert "s a batch, measured now)" in said[:head]
+    assert "No experiments yet" in folder.det("e list")
+
+
 def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> None:
     said = folder.det_afresh(
         "e create config.yaml . --follow --config hyperparameters.pause_s=0.01"

@@ -109,7 +109,7 @@ def test_trial_trains_elsewhere_and_its_checkpoints_arrive(
 def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
     client: Client, nodes: dict[str, Node], undisturbed: Experiment, number: int
 ) -> None:
-    experiment = submit(client, slow(0.05))
+    experiment = submit(client, slow(0.05, min_validation_period={"batches": STEPS}))
     wait_for_steps(experiment, 25)
     (first,) = agents_of(experiment)
     nodes[first].end(number)
@@ -118,6 +118,8 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
     experiment.wait()
     if number == signal.SIGTERM:
         assert agents_of(experiment) != [first]
+        # The ranks have left as for a preemption.
+        assert len({each.steps_completed for each in experiment.checkpoints()} - {STEPS}) == 1
         nodes[first].start()
     nodes[first].wait_until_connected(client)
     assert_same(experiment, undisturbed)

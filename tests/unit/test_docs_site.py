@@ -85,6 +85,8 @@ def test_links_lead_to_copies_and_other_links_to_the_repository() -> None:
         "`[E](scaling.md)` [F](https://a.b/c.md) [G](#here) [H](changelog.md)\n"
     )
     assert linked("[A](../docs/training.md)", "examples/search.ipynb") == "[A](../training.md)"
+    recorded = linked("[A](../docs/site/try/)", "examples/search.ipynb")
+    assert recorded == '<a href="../try/lab/index.html">A</a>'
 
 
 def test_a_picture_of_both_themes_is_shown_in_each() -> None:

@@ -6,7 +6,8 @@
 
 A process with several agents has a connection for each. `serve` maintains them until one of these:
 
-    the master orders an agent to leave
+    the master orders an agent to leave, or the process gets SIGTERM (or SIGINT): then its gangs
+      first save their state and leave, as far as they can within the grace time
     the master refuses the token of an agent, which it never accepts again
     no gang runs, and no agent has had a connection for long
 
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from det_jupyter._version import __version__
+from det_jupyter.agent.devices.neighbours import Claims, Neighbours, with_claims
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link.console_tunnels import ConsoleTunnels, announce_kernels
 from det_jupyter.agent.link.master_link import MasterLink, open_link
@@ -50,6 +52,7 @@ from det_jupyter.contract.messages import (
     RunCommand,
     RunReport,
     StartGang,
+    WantSlots,
 )
 from det_jupyter.contract.values.pauses import growing_pauses
 from det_jupyter.errors import AgentDismissed, MasterUnreachable
@@ -67,6 +70,8 @@ _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
 _EXITS_POLL_S = 0.01  # how often it is checked whether the master has stored the ends
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 _REMOTE_ENDING_S = 10.0  # a remote agent uploads checkpoints before it reports the ends
+_RESERVE_S = 5.0  # of a grace time: left for the uploads if gangs do not leave
+_EXIT_S = 1.0  # of a grace time: for the end of this process
 
 
 class AgentService:
@@ -102,7 +107,10 @@ class AgentService:
         self._uploads = Uploads(offer.agent_id, credentials, runner.news.set, runner.break_off)
         self._files = TrialFiles(credentials, self._runs) if credentials else None
         self._outbox = ReportOutbox(self._runs, samples, self._uploads, self._files)
-        self._seen: DevicesSeen | None = None
+        self._devices: DevicesSeen | None = None
+        self._claims: Claims = {}  # of other masters
+        self._seen: DevicesSeen | None = None  # both together
+        self.neighbours: Neighbours | None = None
         self._devices_seen = asyncio.Event()
         if not is_watched:
             self._devices_seen.set()
@@ -125,9 +133,20 @@ class AgentService:
 
     def note_devices(self, seen: DevicesSeen) -> None:
         """Send the processes on the devices, now and with each registration."""
-        self._seen = seen
+        self._devices = seen
         self._devices_seen.set()
-        self._outbox.note_devices(seen)
+        self._note_seen(is_shared=self._seen is not None and self._seen.is_shared)
+
+    def note_claims(self, claims: Claims, is_shared: bool) -> None:
+        """Send the slots that other masters have claimed, now and with each registration."""
+        self._claims = claims
+        self._note_seen(is_shared=is_shared)
+
+    def _note_seen(self, *, is_shared: bool) -> None:
+        seen = self._devices or DevicesSeen(at=time.time(), processes={})
+        processes = with_claims(seen.processes, self._claims)
+        self._seen = seen.model_copy(update={"processes": processes, "is_shared": is_shared})
+        self._outbox.note_devices(self._seen)
         self._runner.news.set()
 
     def note_disks(self, seen: DisksSeen) -> None:
@@ -144,16 +163,20 @@ class AgentService:
         """Do not connect again. The caller cancels `keep_linked` next."""
         self._is_closed = True
 
-    async def report_exits(self) -> None:
+    async def report_exits(self, left_s: float | None = None) -> None:
         """Wait until the master has stored that this agent exits, for a limited time.
 
         The master has to store the ends of all runs and, on another computer, that the agent has
         no slots.
+
+        Args:
+            left_s: Time that is left for that; None: the usual time.
         """
         if self.dismissal:
             return
-        patience_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
-        deadline = time.monotonic() + patience_s
+        if left_s is None:
+            left_s = _REMOTE_ENDING_S if self._credentials else _ENDING_S
+        deadline = time.monotonic() + left_s
         while (self._is_linked or self._leaving.is_set()) and time.monotonic() < deadline:
             is_stored = all(run.exit_sent_at is not None for run in self._runs.values())
             if is_stored and not self._must_register:
@@ -220,6 +243,8 @@ class AgentService:
             finally:
                 self._is_linked = False
                 self._linked_until = time.monotonic()
+                if self.neighbours is not None:  # nothing starts here without a master
+                    self.neighbours.want([], [])
 
     def _registration(self, clock_ahead_s: float) -> RegisterAgent:
         runs, own = self._runs.values(), ProcessIdentity.of(os.getpid())
@@ -234,6 +259,7 @@ class AgentService:
             runs=[RunReport(allocation_id=run.id, alive=run.is_alive) for run in runs],
             devices=self._seen.processes if self._seen is not None else {},
             lost=self._seen.lost if self._seen is not None else {},
+            is_shared=self._seen is not None and self._seen.is_shared,
             problems=list(self._offer.problems),
             versions=installed_versions() if self._credentials else {},
             address=self._address,
@@ -249,6 +275,9 @@ class AgentService:
                     tunnels.open(command)
                 elif isinstance(command, CheckConnections):
                     self._begin_check(link, command)
+                elif isinstance(command, WantSlots):
+                    if self.neighbours is not None:
+                        self.neighbours.want(command.sizes, command.slot_ids)
                 else:
                     self._runner.carry_out(self._adapted(command), agent_id=self._offer.agent_id)
             except Exception:  # a command that fails must not end other gangs
@@ -339,8 +368,10 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for service in services:
             service.leave()
+        if (left_s := _left_s(runner)) is not None:
+            await runner.save(max(0.0, left_s - _RESERVE_S))
         await runner.lose(Loss.LEAVING, _ENDING_S)
-        await asyncio.gather(*(service.report_exits() for service in services))
+        await asyncio.gather(*(service.report_exits(_left_s(runner)) for service in services))
         for task in tasks:
             if task.done():
                 task.result()  # raises the task's exception
@@ -350,6 +381,13 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _left_s(runner: Runner) -> float | None:
+    """Return the seconds until this process begins to exit; None if no time was set."""
+    if runner.deadline is None:
+        return None
+    return max(_ENDING_S, runner.deadline - _EXIT_S - asyncio.get_running_loop().time())
 
 
 async def _until_not_needed(

@@ -28,11 +28,23 @@ class ActiveRun:
     end_ordered: asyncio.Event = field(default_factory=asyncio.Event)
     deadline: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
+    ending: asyncio.Task[None] | None = None  # ends it when survivors have saved (survivors.py)
 
     def kill(self) -> None:
         """End the gang by order of the master, or at the deadline that the master set."""
         self.gang.kill()
         self.end_ordered.set()
+
+    def ask_to_leave(self) -> bool:
+        """Request that the ranks save and leave; return False if their code reads no requests."""
+        try:
+            with self.run.open_page() as page:
+                if page.checked_at() is None:
+                    return False
+                page.raise_signal("preempt")
+        except (OSError, ValueError):  # user code may have removed the folder
+            return False
+        return True
 
     def lose(self, loss: Loss) -> None:
         """End the gang because its ranks cannot stay."""

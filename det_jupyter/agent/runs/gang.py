@@ -145,11 +145,16 @@ class Gang:
             self.lost, self.loss = True, loss
             self._end()
 
+    def note_cut(self, cut: Cut) -> None:
+        """Record that the ranks are lost, as the computer of others cannot be reached."""
+        if self.state in (GangState.STARTING, GangState.RUNNING) and not self.lost:
+            self.lost, self.loss, self.cut = True, Loss.CUT, cut
+
     def cut_off(self, cut: Cut) -> None:
         """Kill all ranks, because the computer of other ranks cannot be reached."""
-        self.lose(Loss.CUT)
+        self.note_cut(cut)
         if self.loss is Loss.CUT:
-            self.cut = cut
+            self._end()
 
     def _end(self) -> None:
         """Kill the ranks. If the gang is still STARTING, `started` does it."""

@@ -233,7 +233,7 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
     steps = plan.checkpoint.steps_completed if plan.checkpoint is not None else 0
     for rank in ranks:
         kind = None
-        for record in _journal_records(folder.journal(rank)):
+        for record in journal_records(folder.journal(rank)):
             if (kind := record.get("kind")) == "run_ended":
                 return
             if isinstance(reported := record.get("steps_completed"), int):
@@ -253,7 +253,7 @@ def write_end(plan: GangPlan, folder: RunDir, exited: GangExited) -> None:
     append_to_journal(folder.journal(0), lines)
 
 
-def _journal_records(journal: Path) -> Iterator[dict[str, Any]]:
+def journal_records(journal: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a journal, parsed from JSON; lines that are no records are skipped."""
     # The file may be missing: only some workers have a journal.
     with suppress(OSError), journal.open("rb") as file:

@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias, assert_never
 
+from det_jupyter.agent.devices.neighbours import Neighbours
 from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs.active_run import ActiveRun, LivingGang
 from det_jupyter.agent.runs.gang import Gang, GangState
@@ -29,7 +30,7 @@ from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.run_end import with_details, write_end
 from det_jupyter.agent.runs.specs import make_specs, shared_store
-from det_jupyter.agent.runs.survivors import saved_by_survivors
+from det_jupyter.agent.runs.survivors import end_part, saved_by_survivors, watch_part
 from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import (
@@ -97,8 +98,10 @@ class Runner:
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
+        self.deadline: float | None = None  # when this process is to have exited (loop's time)
         self.memory = MemoryWatch()
         self.devices: dict[str, WatchPlan] = {}  # how the devices are watched, by agent
+        self.neighbours: Neighbours | None = None  # other masters that use this computer's slots
         self._runs: dict[str, dict[str, AgentRun]] = {agent_id: {} for agent_id in agents}
         for run in adopted:
             owners = [home for home in run.plan.homes if home in self._runs]
@@ -168,7 +171,7 @@ class Runner:
                 if run := self._runs[agent_id].get(command.allocation_id):
                     run.is_killed |= command.gives_up_uploads
                 if active := self._active.get(command.allocation_id):
-                    active.kill()
+                    end_part(active) if command.lets_save else active.kill()
             case CloseRun():
                 _close(self._runs[agent_id], command.allocation_id)
             case TakeSamples():
@@ -180,13 +183,7 @@ class Runner:
                 assert_never(command)
 
     def break_off(self, run: AgentRun, error: str, *, no_room: bool) -> None:
-        """End a run because one of its checkpoints cannot be stored.
-
-        Args:
-            run: The run; its gang may have ended already.
-            error: The reason.
-            no_room: Whether a disk is full.
-        """
+        """End a run, whose gang may be over, because one of its checkpoints cannot be stored."""
         if active := self._active.get(run.id):
             active.gang.cannot_save(error, no_room=no_room)
             active.end_ordered.set()
@@ -195,6 +192,19 @@ class Runner:
             run.note_exited(run.exited.model_copy(update={**found, "not_saved": True}))
             run.exit_sent_at = None
         self.news.set()
+
+    def leave_by(self, deadline: float) -> None:
+        """Order this process to exit by then (the loop's time), so that gangs can save before."""
+        if not self.leave_ordered.is_set():
+            self.deadline = deadline
+            self.leave_ordered.set()
+
+    async def save(self, timeout_s: float) -> None:
+        """Request that all gangs save and leave, and wait for those that do up to `timeout_s`."""
+        saving = [active.task for active in self._active.values() if active.ask_to_leave()]
+        if tasks := [task for task in saving if task is not None]:
+            logger.info("the gangs are to save their state and leave, within %.0f s", timeout_s)
+            await asyncio.wait(tasks, timeout=timeout_s)
 
     async def lose(self, loss: Loss, timeout_s: float) -> None:
         """End all gangs because they cannot stay, and wait for them up to `timeout_s`."""
@@ -267,6 +277,10 @@ class Runner:
     async def _start_and_wait(self, active: ActiveRun) -> None:
         """Start the gang's ranks and wait until all have exited."""
         run, gang = active.run, active.gang
+        if not await self._claims_slots(run):
+            active.lose(Loss.TAKEN)
+            gang.not_started()
+            return
         async with AsyncExitStack() as held:
             part = await held.enter_async_context(self._open_part(run)) if run.link else None
             if not await self._get_ready(active, part):
@@ -294,7 +308,7 @@ class Runner:
                 return
             self._note_started(active, processes)
             if part is not None:
-                held.callback(asyncio.create_task(_watch(active, part)).cancel)
+                held.callback(asyncio.create_task(watch_part(active, part)).cancel)
             while not gang.is_over:
                 rank_exit = await processes.exits.get()
                 if lease is not None and lease.has_expired_since(lease_number):
@@ -310,6 +324,11 @@ class Runner:
                     active.faults = await self._find_faults(active)
                     await saved_by_survivors(active, rank_exit)
                 gang.rank_exited(rank_exit)
+
+    async def _claims_slots(self, run: AgentRun) -> bool:
+        """Take the slots of a run, and return whether no other master was faster."""
+        slots = [run.plan.slots[rank].id for rank in run.ranks]
+        return self.neighbours is None or await self.neighbours.claim(run.id, slots)
 
     async def _find_faults(self, active: ActiveRun) -> dict[int, DeviceFault]:
         """Return the errors of the gang's devices since it was started, by rank."""
@@ -338,10 +357,9 @@ class Runner:
         )
 
     async def _get_ready(self, active: ActiveRun, part: LinkedPart | None) -> bool:
-        """Prepare all that the ranks here need, and wait for the other parts of the gang.
+        """Prepare what the ranks here need, and wait for the other parts of the gang.
 
-        Returns:
-            False if the gang's end was ordered meanwhile.
+        Returns False if the gang's end was ordered meanwhile.
         """
         run = active.run
         if self._prepare is not None and not await active.completes(self._prepare(run)):
@@ -378,14 +396,12 @@ class Runner:
         if active.deadline is not None:
             active.deadline.cancel()
         run = active.run
+        if self.neighbours is not None:
+            self.neighbours.release(run.id)
         run.note_exited(exited)
         logger.info("allocation=%s is over: exit codes %s", run.id, exited.exit_codes)
         self._active.pop(run.id, None)
         self.news.set()
-
-
-async def _watch(active: ActiveRun, part: LinkedPart) -> None:
-    active.cut_off(await part.watch())
 
 
 def _close(runs: dict[str, AgentRun], allocation_id: str) -> None:

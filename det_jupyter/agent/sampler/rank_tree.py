@@ -244,7 +244,8 @@ class RankTree:
     def _add(self, pids: Iterable[int]) -> list[int]:
         added = []
         for pid in pids:
-            if pid not in self._workers:
+            # The follower of a run that was started by hand is a child of the rank.
+            if pid not in self._workers and pid != os.getpid():
                 with suppress(OSError):  # the process has ended
                     self._workers[pid] = _Member(pid)
                     added.append(pid)

@@ -16,9 +16,10 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from det_jupyter.agent.runs.active_run import LivingGang
-from det_jupyter.agent.runs.runner import Runner
+from det_jupyter.agent.runs.memory_watch import MemoryWatch
 from det_jupyter.agent.sampler.box import SampleBox
 from det_jupyter.agent.sampler.gang_processes import ProcessReader
 from det_jupyter.agent.sampler.gpu_watch import GpuSample, GpuWatch
@@ -42,6 +43,16 @@ NOT_LISTED = (
     "the driver lists no process of this rank: it has not used its GPU yet, or the driver has "
     "other process ids, as in a container"
 )
+
+
+class GangSource(Protocol):
+    """What has the gangs: a Runner, or the follower of one run."""
+
+    memory: MemoryWatch
+    news: asyncio.Event
+
+    def living_gangs(self, agent_id: str) -> list[LivingGang]: ...
+    def is_watched(self, agent_id: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +86,7 @@ class Sampler:
         agents: The agents of this process, by id.
     """
 
-    def __init__(self, agents: Mapping[str, SampledAgent], *, runner: Runner) -> None:
+    def __init__(self, agents: Mapping[str, SampledAgent], *, runner: GangSource) -> None:
         self._agents = agents
         self._runner = runner
         self._readers: _Readers | None = None

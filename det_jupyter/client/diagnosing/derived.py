@@ -1,19 +1,22 @@
-"""Temporary experiments with the code of another one, for `diagnose` and `verify_resume`."""
+"""Temporary experiments with the code of another one, for `diagnose` and its like."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from det_jupyter.client.client import Client
 from det_jupyter.config import merge_variables
-from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State
+from det_jupyter.contract.messages import CreateExperiment, ExperimentView, State, Submission
 from det_jupyter.contract.values.entrypoints import Command, Program, parse_entrypoint
 from det_jupyter.errors import ConfigError, DetError, NotFound, WaitTimeout
 from det_jupyter.view import ViewState
 
+_REHEARSAL = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py
+_ENDLESS = {"batches": 10**9}
 _END_S = 30.0  # time for a killed experiment to end, and for a deletion
 _POLL_S = 0.1
 
@@ -39,7 +42,7 @@ class TemporaryExperiment(Protocol):
         """Delete the experiment."""
 
 
-def check_class(view: ExperimentView, verb: str, why: str) -> None:
+def check_class(source: Submission, verb: str, why: str) -> None:
     """Raise a ConfigError unless the entrypoint is a PyTorchTrial class, or may be one.
 
     Functions and commands have training loops of their own. An imported name is accepted, also
@@ -49,8 +52,8 @@ def check_class(view: ExperimentView, verb: str, why: str) -> None:
         verb: The method that needs a class.
         why: What it needs the class for, as the end of the message.
     """
-    name = view.capsule.entrypoint
-    kind = next((item.type for item in view.capsule.captured if item.name == name), "class")
+    name = source.capsule.entrypoint
+    kind = next((item.type for item in source.capsule.captured if item.name == name), "class")
     meaning = parse_entrypoint(name)
     if isinstance(meaning, Program | Command) and not _trains_class(meaning):
         kind = "command"
@@ -70,7 +73,7 @@ def _trains_class(meaning: Program | Command) -> bool:
 
 
 def derive(
-    view: ExperimentView,
+    source: Submission,
     changes: dict[str, Any],
     *,
     hparams: dict[str, Any],
@@ -81,11 +84,12 @@ def derive(
     """Return the request for an experiment of one trial with the code of another one.
 
     Args:
+        source: An experiment, or the request for one, with a configuration that has all defaults.
         changes: Top-level keys of the configuration that replace the original's.
         variables: `NAME=value`, added to the ranks' environment.
         sources: Start from the same checkpoint as the original, if it has one.
     """
-    config = view.config
+    config = source.config
     searcher = config["searcher"]
     kept = ["metric", "smaller_is_better"]
     kept += ["source_trial_id", "source_checkpoint_uuid"] if sources else []
@@ -107,12 +111,59 @@ def derive(
     }
     return CreateExperiment(
         config=config | single | changes,
-        capsule=view.capsule,
-        python=view.python,
-        cwd=view.cwd,
-        notebook=view.notebook,
-        parent_id=view.id,
+        capsule=source.capsule,
+        python=source.python,
+        cwd=source.cwd,
+        notebook=source.notebook,
+        parent_id=source.id if isinstance(source, ExperimentView) else None,
         is_quiet=True,
+    )
+
+
+def derive_rehearsal(
+    source: Submission,
+    verb: str,
+    words: str,
+    *,
+    hparams: dict[str, Any],
+    title: str = "",
+    resources: Mapping[str, Any] = MappingProxyType({}),
+    optimizations: Mapping[str, Any] = MappingProxyType({}),
+) -> CreateExperiment:
+    """Return the request for a run that measures (pytorch/training/rehearsal.py), saving nothing.
+
+    It has the lowest priority, and the verb as its label.
+
+    Args:
+        words: What it measures: the value of the rehearsal's environment variable.
+        title: Stands behind the verb in its name.
+        resources, optimizations: Changes of these sections.
+    """
+    config = source.config
+    lowest = {"priority": 99, "weight": 0.001, "max_slots": None}
+    name, of = config.get("name", ""), ""
+    if isinstance(source, ExperimentView):
+        name, of = source.name, f"() of experiment {source.id}"
+    changes = {
+        "name": f"{name}: {verb}{f', {title}' if title else ''}",
+        "description": f"{verb}{of} runs it; it measures and saves nothing.",
+        "labels": [verb],
+        "resources": {**config["resources"], **lowest, **resources},
+        "optimizations": {**(config.get("optimizations") or {}), **optimizations},
+        "min_validation_period": {"batches": 0},
+        "min_checkpoint_period": {"batches": 0},
+        "perform_initial_validation": False,
+        "checkpoint_policy": "none",
+        "on_nan_loss": "warn",
+        "max_restarts": 0,
+    }
+    return derive(
+        source,
+        changes,
+        hparams=hparams,
+        max_length=_ENDLESS,
+        variables=[f"{_REHEARSAL}={words}"],
+        sources=False,
     )
 
 

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from det_jupyter.client.diagnosing.derived import check_class, derive
+from det_jupyter.client.diagnosing.derived import check_class, derive_rehearsal
 from det_jupyter.contract.messages import CreateExperiment, ExperimentView, TrialView
 from det_jupyter.diagnosis.recipes import AS_IS, NO_EXCHANGE, LeftOut, Recipe, find_recipes
 from det_jupyter.errors import ConfigError
 
 VERB = "diagnose"
-_VARIABLE = "DET_JUPYTER_REHEARSAL"  # pytorch/training/rehearsal.py
-_ENDLESS = {"batches": 10**9}
 _TUNED_AFTER = 64  # batches, after which the bucket tuner has finished
 _ONLY_CLASSES = (
     "of a loop of its own, no recipe can be tried: they repeat its data, leave out its exchange "
@@ -101,31 +99,14 @@ def _recipe_of(item: Recipe | LeftOut) -> Recipe:
 
 def request_for(plan: Plan, recipe: Recipe) -> CreateExperiment:
     """Return the request for one run of a recipe."""
-    view, config = plan.view, plan.view.config
-    optimizations = (config.get("optimizations") or {}) | recipe.optimizations
-    resources = {**config["resources"], "priority": 99, "weight": 0.001, "max_slots": None}
-    if recipe.is_alone:
-        resources["slots_per_trial"] = 1
-    changes = {
-        "name": f"{view.name}: {VERB}, {recipe.title}",
-        "description": f"{VERB}() of experiment {view.id} runs it; it measures and saves nothing.",
-        "labels": [VERB],
-        "resources": resources,
-        "optimizations": optimizations,
-        "min_validation_period": {"batches": 0},
-        "min_checkpoint_period": {"batches": 0},
-        "perform_initial_validation": False,
-        "checkpoint_policy": "none",
-        "on_nan_loss": "warn",
-        "max_restarts": 0,
-    }
-    return derive(
-        view,
-        changes,
+    return derive_rehearsal(
+        plan.view,
+        VERB,
+        _rehearsal(plan, recipe),
         hparams=hparams_of(plan, recipe),
-        max_length=_ENDLESS,
-        variables=[f"{_VARIABLE}={_rehearsal(plan, recipe)}"],
-        sources=False,
+        title=recipe.title,
+        resources={"slots_per_trial": 1} if recipe.is_alone else {},
+        optimizations=recipe.optimizations,
     )
 
 

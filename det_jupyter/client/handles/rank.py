@@ -99,6 +99,8 @@ class Rank:
     def _connected(self) -> BlockingKernelClient:
         from jupyter_client.blocking.client import BlockingKernelClient
 
+        if not self.view.connection_file:
+            raise self._silent("it was started by hand, and has no kernel here")
         kernel = BlockingKernelClient()
         began = examined = time.monotonic()
         while not Path(self.view.connection_file).exists():  # written soon after the first step

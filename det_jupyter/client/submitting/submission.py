@@ -175,19 +175,22 @@ def live_notice(folder: str, remedy: str) -> str:
 
 def submit(client: Client, prepared: Prepared) -> Experiment:
     """Submit a prepared experiment, and return its handle."""
-    blobs = BlobStore.of(client.session.info.data_dir)
-    capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
-    capsule = with_environment(capsule, prepared.config, blobs)
-    request = CreateExperiment(
-        config=prepared.draft.document,
-        template=prepared.draft.template_name,
-        capsule=capsule,
-        **prepared.options,
-    )
     try:
-        return Experiment(client, client.create(request).id)
+        return Experiment(client, client.create(request_of(client, prepared)).id)
     except ConfigError as error:
         raise _located(prepared.draft, error.problems, prepared.where) from None
+
+
+def request_of(client: Client, prepared: Prepared) -> CreateExperiment:
+    """Store the code of a prepared experiment, and return the request that submits it."""
+    blobs = BlobStore.of(client.session.info.data_dir)
+    capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
+    return CreateExperiment(
+        config=prepared.draft.document,
+        template=prepared.draft.template_name,
+        capsule=with_environment(capsule, prepared.config, blobs),
+        **prepared.options,
+    )
 
 
 def capsule_of(entrypoint: str, plan: ContextPlan | None, blobs: BlobStore) -> Capsule:

@@ -123,6 +123,7 @@ from det_jupyter.contract.messages.gangs import (
     StoredFile,
     StoredFiles,
     TakeSamples,
+    WantSlots,
 )
 from det_jupyter.contract.messages.hangs import HangReport, RankStall, describe_mismatch
 from det_jupyter.contract.messages.models import (
@@ -211,6 +212,7 @@ from det_jupyter.contract.messages.requests import (
     SetTemplate,
     Submission,
     TemplateView,
+    TrialEstimate,
 )
 from det_jupyter.contract.messages.resources import (
     AgentStatus,
@@ -227,6 +229,12 @@ from det_jupyter.contract.messages.resources import (
     RunEntry,
     SlotStatus,
 )
+from det_jupyter.contract.messages.search_views import (
+    BracketView,
+    RungView,
+    SearchChangeView,
+    SearchView,
+)
 from det_jupyter.contract.messages.status import AllocationState, State
 from det_jupyter.contract.messages.trackers import (
     ModelOrder,
@@ -236,21 +244,23 @@ from det_jupyter.contract.messages.trackers import (
     TrackerState,
     TrackerWork,
 )
+from det_jupyter.contract.messages.unmanaged import (
+    UNMANAGED,
+    StartUnmanaged,
+    UnmanagedStart,
+)
 from det_jupyter.contract.messages.verdicts import Cause, Verdict
 from det_jupyter.contract.messages.views import (
     Alarm,
     AllocationView,
-    BracketView,
     CheckpointView,
     Divergence,
+    ExperimentFields,
     ExperimentView,
     FailureView,
     FeedItem,
     MasterInfo,
     RankView,
-    RungView,
-    SearchChangeView,
-    SearchView,
     SlotView,
     StoredExperiment,
     StoredTrial,

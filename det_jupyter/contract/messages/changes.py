@@ -15,11 +15,12 @@ from det_jupyter.contract.messages.models import AnyOfModel, CreateModel
 from det_jupyter.contract.messages.rank_orders import Change, Profile, TrialChangeView
 from det_jupyter.contract.messages.requests import Key, Submission
 from det_jupyter.contract.messages.resources import AgentStatus, PoolStatus
+from det_jupyter.contract.messages.search_views import SearchView
+from det_jupyter.contract.messages.unmanaged import StartUnmanaged
 from det_jupyter.contract.messages.views import (
     CheckpointView,
     ExperimentView,
     FailureView,
-    SearchView,
     Target,
     TrialView,
 )
@@ -368,6 +369,7 @@ AnyChange = (
     | SwitchSlots
     | SetPools
     | ImportExperiment
+    | StartUnmanaged
     | CreateModel
     | AnyOfModel
 )

@@ -63,10 +63,12 @@ class PassOrders(Wire):
 
 
 class KillGang(Wire):
-    """Kill all ranks now."""
+    """Kill all ranks now, or soon."""
 
     kind: Literal["kill_gang"] = "kill_gang"
     allocation_id: str
+    # Ranks elsewhere were killed or lost: first let these save the last step.
+    lets_save: bool = False
     gives_up_uploads: bool = False  # a user has killed it: its slots must soon be free
 
 
@@ -90,10 +92,20 @@ class Leave(Wire):
     kind: Literal["leave"] = "leave"
 
 
+class WantSlots(Wire):
+    """Show the agents of other masters on this computer which gangs wait for its slots."""
+
+    kind: Literal["want_slots"] = "want_slots"
+    sizes: list[Annotated[int, Field(ge=1)]]  # number of slots of each, the first one first
+    slot_ids: list[int]  # slots that they may take
+
+
 RunCommand = (
     StartGang | SignalGang | ExtendGang | PassOrders | KillGang | CloseRun | TakeSamples | Leave
 )
-AgentCommand = Annotated[RunCommand | OpenTunnel | CheckConnections, Field(discriminator="kind")]
+AgentCommand = Annotated[
+    RunCommand | OpenTunnel | CheckConnections | WantSlots, Field(discriminator="kind")
+]
 
 
 class RunReport(Wire):
@@ -127,6 +139,7 @@ class RegisterAgent(Wire):
     runs: list[RunReport]
     devices: dict[int, list[DeviceProcess]] = {}  # processes that are not ours, by slot id
     lost: dict[int, DeviceFault] = {}  # devices that do not work, by slot id
+    is_shared: bool = False  # as in DevicesSeen
     problems: list[str] = []  # sentences on problems with the agent's settings
     # Of an agent on another computer: its environment, and how far its clock is ahead of the
     # master's.

@@ -123,6 +123,7 @@ class Loss(StrEnum):
         "master"  # it was away, or their agent was suspended, for so long that they were ended
     )
     CUT = "cut"  # their computer did not reach that of other ranks
+    TAKEN = "taken"  # another master of their computer has taken the slots in the same moment
 
 
 class GangExited(Wire):
@@ -166,6 +167,7 @@ class DevicesSeen(Wire):
     at: Timestamp
     processes: dict[int, list[DeviceProcess]]  # of others
     lost: dict[int, DeviceFault] = {}
+    is_shared: bool = False  # other masters use this computer's slots, too
 
 
 class RoomReported(Wire):

@@ -193,6 +193,25 @@ class ImportanceView(Wire):
     sentence: str = ""  # why there are no shares, if there are none
 
 
+class TrialEstimate(Wire):
+    """What one rank of a trial needs; numbers of bytes are None if they are not known."""
+
+    trial: Literal["first", "smallest", "largest"]  # the others have all ranges at their ends
+    hparams: dict[str, Any]  # those that are drawn, by their paths with dots
+    # With real batches on slots, or without a slot on tensors that have no values.
+    way: Literal["slot", "meta"]
+    slots: int
+    is_gpu: bool = False
+    parameter_bytes: int | None = None
+    gradient_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    activation_bytes: int | None = None  # the most that autograd saves for backward passes
+    peak_bytes: int | None = None  # the most at a time, buffers and temporary tensors included
+    slot_bytes: int | None = None  # memory of the GPU, or of the computer
+    seconds_per_batch: float | None = None
+    problem: str = ""  # why a batch could not be computed
+
+
 class PreviewView(Wire):
     """What a search would train."""
 
@@ -214,6 +233,7 @@ class PreviewView(Wire):
     least_seconds: float | None = None  # the same, if as few trials as possible are promoted
     ranges: list[PlannedRange] = []  # the hyperparameters that the search draws
     notices: list[str] = []
+    estimates: list[TrialEstimate] = []  # measured by the client, with --estimate
 
 
 class ContinueExperiment(Wire):

@@ -19,16 +19,22 @@ from det_jupyter.contract.values.text import short_time
 
 
 class DeviceProcess(Wire):
-    """A process that is not ours and uses a device."""
+    """A process that is not ours and uses a device, or another master's claim on it.
+
+    `claim`: `held` by a trial of that master, whose agent has this pid; `next`: kept for the first
+    of its trials that waits.
+    """
 
     pid: ProcessId  # on the agent's computer
-    command: PrintableText  # its command line, shortened
+    command: PrintableText  # its command line, shortened; of a claim: what it is, in words
     user: PrintableText = ""  # its owner
     memory_bytes: Count = 0  # bytes of the device's memory
     kernel_id: str | None = None  # id of the kernel, if the process is a Jupyter kernel
     notebook: str | None = None  # path of that kernel's notebook, if known
     # Since when it has not used the device, UTC seconds; None: busy, or not known.
     idle_since: Timestamp | None = None
+    claim: Literal["", "held", "next"] = ""
+    since: Timestamp | None = None  # of a claim: since when it holds the slot, or waits
 
 
 class SlotStatus(Wire):

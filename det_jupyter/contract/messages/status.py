@@ -140,7 +140,7 @@ class Action(TypedDict):
 
 
 # "": there is no alarm.
-AlarmKind = Literal["", "diverged", "hangs", "waits for room", "uploads wait"]
+AlarmKind = Literal["", "diverged", "hangs", "waits for room", "uploads wait", "silent"]
 
 
 def with_alarm(word: str, alarm: AlarmKind) -> str:

@@ -14,6 +14,7 @@ from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.rank_orders import ProfileView, TrialChangeView
 from det_jupyter.contract.messages.recoveries import RecoveryView
 from det_jupyter.contract.messages.requests import Submission
+from det_jupyter.contract.messages.search_views import SearchChangeView, SearchView
 from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
 from det_jupyter.contract.messages.trackers import TrackerState
 from det_jupyter.contract.messages.verdicts import Verdict
@@ -22,6 +23,7 @@ from det_jupyter.contract.values.bounds import Timestamp
 from det_jupyter.contract.values.device_memory import DeviceShortage
 from det_jupyter.contract.values.direction import Direction
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.text import clock
 
 # None: there is none yet; trials that an earlier version stored have {}.
 Target = Annotated[Length | None, BeforeValidator(lambda value: value or None)]
@@ -73,6 +75,23 @@ class AllocationView(Wire):
     first_step_at: float | None = None
     launch_note: str = ""  # how the ranks were started, and why not by the zygote
     hang: HangReport | None = None  # while the gang makes no progress
+    silent_since: float | None = None  # of an unmanaged run: when it last reported, if long ago
+
+    @property
+    def processes(self) -> str:
+        """The processes of its ranks, such as `process 12 on box`."""
+        found = [f"process {rank.pid} on {rank.host}" for rank in self.ranks]
+        return " and ".join(found) or "its process"
+
+    @property
+    def silence(self) -> str:
+        """A sentence on how long an unmanaged run has not reported; "": it reports."""
+        if self.silent_since is None:
+            return ""
+        return (
+            f"{self.processes} has reported nothing since {clock(self.silent_since)}; if it has "
+            "ended, kill the experiment, or start its program again: it goes on"
+        )
 
     def agent_of(self, rank: int) -> str:
         """Return the agent of a rank; "" if it is unknown."""
@@ -158,12 +177,15 @@ class Alarm(NamedTuple):
 
 
 def alarm_of(
-    room: RoomWait | None, hang: HangReport | None, divergence: Divergence | None
+    room: RoomWait | None, allocation: AllocationView | None, divergence: Divergence | None
 ) -> Alarm:
     """Return the alarm of an active trial; of several, the one that explains the others.
 
     Ranks that wait for room make no progress, but do not hang.
     """
+    if allocation is not None and allocation.silence:
+        return Alarm("silent", allocation.silence)
+    hang = allocation.hang if allocation is not None else None
     if room is not None:
         is_upload = room.writing == "uploads"
         return Alarm("uploads wait" if is_upload else "waits for room", room.sentence)
@@ -225,42 +247,7 @@ class TrialView(StoredTrial):
     def alarm(self) -> Alarm:
         """What is wrong with its training while it continues."""
         room = self.room if self.state is State.ACTIVE else None
-        return alarm_of(room, self.hang, self.divergence)
-
-
-class RungView(Wire):
-    """An amount of training at which trials are compared."""
-
-    length: dict[str, float]  # {"epochs": 4}; of a time metric {name: amount}
-    num_results: int = 0
-    num_promoted: int = 0
-
-
-class BracketView(Wire):
-    """A bracket of a search: an ASHA with its own rungs."""
-
-    rungs: list[RungView]  # lowest first
-    max_trials: int
-    num_created: int = 0
-
-
-class SearchView(Wire):
-    """A search as a whole; the rungs of a trial are in the trial's view."""
-
-    name: str
-    max_trials: int
-    num_created: int = 0
-    num_closed: int = 0
-    divisor: float | None = None
-    brackets: list[BracketView] = []
-
-
-class SearchChangeView(Wire):
-    """A change of a running search: the values of the changed settings before and after."""
-
-    at: float
-    before: dict[str, Any]
-    after: dict[str, Any]
+        return alarm_of(room, self.allocation, self.divergence)
 
 
 class ExperimentFields(Wire):
@@ -271,6 +258,7 @@ class ExperimentFields(Wire):
     ended_at: float | None = None
     held_s: float = 0.0  # seconds in which any trial held slots, without those since `held_since`
     is_archived: bool = False
+    is_unmanaged: bool = False  # a user has started its processes by hand
     priority: int = 42
 
 

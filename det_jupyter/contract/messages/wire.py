@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 22
+PROTOCOL = 23
 BACKGROUND = "x-det-background"  # header of requests that no user has caused
 
 

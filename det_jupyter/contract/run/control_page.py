@@ -8,13 +8,15 @@
             a rank waits for room for    the chief waits for room      how many bytes that
             records, since (ms, UTC)     for a checkpoint, since       checkpoint needs
 
-    word    1027
-            the chief waits for uploads of earlier checkpoints, since
+    word    1027                            1028
+            the chief waits for uploads     ranks on other computers
+            of earlier checkpoints, since   have ended, or are cut off
 
 Words are little-endian, unsigned, of 64 bits.
 
 Reading a word is a memory access, so a training loop can read it after every batch. Only the
-chief reads it, and broadcasts it, so that all ranks stop at the same batch. Signals only increase
+chief reads it (`preempt`: the first rank of each computer), and broadcasts it, so that all ranks
+stop at the same batch. Signals only increase
 during a run; the next run has a new page. The words about room are 0 while nothing waits; the page
 is on the disk already, so a rank can write them when the disk is full. `target` is twice the
 amount of training in the unit of the run's plan, plus one if the trial ends there; 0 means the
@@ -49,6 +51,7 @@ _ACKNOWLEDGED = 4
 _CHECKED = 5
 _SAVING = 6
 _NEEDED = 1026
+_PARTED = 1028
 _FIRST_RANK = 8
 _NUM_RANKS = 508  # ranks that have words
 _FIRST_EXCHANGE = _FIRST_RANK + _NUM_RANKS
@@ -140,6 +143,14 @@ class ControlPage:
     def is_acknowledged(self) -> bool:
         """Return whether a rank has stopped, or is about to, because of `preempt`."""
         return self._word(_ACKNOWLEDGED) == 1
+
+    def note_parted(self) -> None:
+        """Record that ranks on other computers have ended, or cannot be reached any more."""
+        _WORD.pack_into(self._map, _PARTED * _WORD.size, 1)
+
+    def is_parted(self) -> bool:
+        """Return whether ranks on other computers have ended, or cannot be reached any more."""
+        return self._word(_PARTED) == 1
 
     def note_wait(self, writing: Writing, since: float, needs_bytes: int = 0) -> None:
         """Record since when this rank waits for room or uploads (UTC seconds; 0.0: not)."""

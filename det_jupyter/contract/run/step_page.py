@@ -70,12 +70,18 @@ class Phase(IntEnum):
 class StepPage:
     """The mapped step page of a rank.
 
+    Args:
+        path: Its file; None: new memory, for what a rank on another computer sends.
+
     Raises:
         OSError: There is no such file.
         ValueError: It is no step page.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
+        if path is None:
+            self._map = mmap.mmap(-1, PAGE_BYTES)
+            return
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         if len(self._map) < PAGE_BYTES:
@@ -89,8 +95,9 @@ class StepPage:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the rank's process exists."""
-        return birth_of(self._word(_PID)) is not None
+        """Whether the rank's process exists on this computer."""
+        pid = self._word(_PID)
+        return pid != 0 and birth_of(pid) is not None
 
     @property
     def phase(self) -> Phase:
@@ -130,6 +137,10 @@ class StepPage:
             if steps == steps_completed and 0 < length <= STATES_BYTES:
                 return slot
         return None
+
+    def slot_for(self, steps_completed: int) -> StepSlot:
+        """Return the slot of the state after these batches, or else the older one."""
+        return min(self.slots(), key=lambda one: (one.head[0] != steps_completed, one.head[0]))
 
     def note_row(
         self, steps_completed: int, metrics: Sequence[SupportsFloat], records: SupportsFloat

@@ -257,3 +257,30 @@ def _draw(spec: Any, generator: Random) -> Any:
             return values[draw_below(generator, len(values))]
         case other:
             raise AssertionError(f"hyperparameter type {other!r} passed validation")
+
+
+def extreme_hparams(hparams: Mapping[str, Any], *, is_largest: bool) -> dict[str, Any]:
+    """Return the sample that has every range at its lower end, or at its upper one.
+
+    Of a list of values that are not all numbers it is the first, or the last.
+
+    >>> extreme_hparams({"width": {"type": "int", "minval": 8, "maxval": 64}}, is_largest=True)
+    {'width': 64}
+    """
+    return {name: _extreme(spec, is_largest) for name, spec in hparams.items()}
+
+
+def _extreme(spec: Any, is_largest: bool) -> Any:
+    if not is_range(spec):
+        return extreme_hparams(spec, is_largest=is_largest) if is_nested(spec) else _constant(spec)
+    if spec["type"] == "categorical":
+        values = spec["vals"]
+        if all(isinstance(value, int | float) for value in values):
+            return (max if is_largest else min)(values)
+        return values[-1 if is_largest else 0]
+    end = spec["maxval" if is_largest else "minval"]
+    return float(spec["base"]) ** end if spec["type"] == "log" else end
+
+
+def _constant(spec: Any) -> Any:
+    return spec["val"] if isinstance(spec, Mapping) else spec

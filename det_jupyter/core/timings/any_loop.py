@@ -190,6 +190,15 @@ class LoopTimings:
         if os.getpid() == self._process:
             self.thread = 0
 
+    def begin_run(
+        self, sink: Sink, steps: int, open_arrivals: Callable[[], Arrivals | None]
+    ) -> None:
+        """Time another run of this process from its first step on, after `close`."""
+        self._sink, self._first, self._steps = sink, steps, 0
+        self._open_arrivals = open_arrivals
+        self._has_own_steps, self._profiler = False, None
+        self.resume()
+
     def flush(self) -> None:
         """Write the record of the batches since the last one."""
         if self._timings is not None and self.thread == get_ident():

@@ -103,7 +103,7 @@ class AgentHost:
         if self._log.exists() and self._log.stat().st_size > _LOG_BYTES:
             flags |= os.O_TRUNC
         log = os.open(self._log, flags, 0o600)
-        arguments = ["-m", "det_jupyter.agent", "--credentials"]
+        arguments = ["-m", "det_jupyter.agent", "--credentials", "--grace-s", f"{_LEAVE_S:g}"]
         try:
             self._process = subprocess.Popen(
                 [python or sys.executable, "-c", _STARTER, str(os.getpid()), *arguments],

@@ -50,6 +50,8 @@ def run(call: Call) -> NoReturn:
         arguments += ["--port", str(options.port)]
     if options.address:
         arguments += ["--address", options.address]
+    if options.grace is not None:
+        arguments += ["--grace-s", str(options.grace)]
     environment = os.environ | {paths.HOME_VARIABLE: str(home)}
     os.execve(sys.executable, [sys.executable, *arguments], environment)
 

@@ -11,6 +11,7 @@ import random
 import shlex
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import yaml
 
 from det_jupyter.client.submitting.drafts import read_file
-from det_jupyter.client.submitting.submission import Prepared, prepare, submit
+from det_jupyter.client.submitting.submission import Prepared, prepare, request_of, submit
 from det_jupyter.config import ExperimentConfig, merge
 from det_jupyter.contract.messages import Archive
 from det_jupyter.contract.schema.hyperparameters import sample_hparams
@@ -33,6 +34,7 @@ from det_jupyter.errors import ConfigError, Problem, UsageError
 from det_jupyter.front.cli.following import follow
 from det_jupyter.front.verbs.disk_notes import room_notes
 from det_jupyter.front.verbs.grammar import Call
+from det_jupyter.front.verbs.search_preview import preview_with_estimates, render_text
 from det_jupyter.front.verbs.yaml_input import read_overrides
 
 
@@ -44,6 +46,8 @@ def create(call: Call) -> int:
     prepared = prepare_line(call)
     for notice in prepared.notices:
         print(f"Note: {notice}", file=sys.stderr)
+    if given.estimate:
+        return _estimate(call, prepared)
     if given.test_mode:
         print("Experiment configuration validation succeeded! 🎉")
         return _test(call, prepared)
@@ -108,6 +112,15 @@ def _submit(call: Call, prepared: Prepared) -> int:
     for note in room_notes(call.client, experiment.id, call.reader):
         print(f"Note: {note}", flush=True)
     return experiment.id
+
+
+def _estimate(call: Call, prepared: Prepared) -> int:
+    """Print what trials need, and what the search would train; return the exit status."""
+    client = call.client
+    request = request_of(client, prepared)
+    view = preview_with_estimates(client, prepared.draft, prepared.config, request)
+    print(render_text(view, time.time()))
+    return 0
 
 
 def _test(call: Call, prepared: Prepared) -> int:

@@ -17,6 +17,7 @@ from det_jupyter.front.verbs.arguments import (
     TITLE,
     TRIAL,
     port_number,
+    positive,
     refused,
     trial_number,
     whole,
@@ -56,6 +57,7 @@ _CREATE = Verb(
             _FOLLOW,
             flag("--paused", help="submit it paused, until it is activated"),
             flag("-t", "--test-mode", help="train and validate one batch, then archive it"),
+            flag("--estimate", help="measure memory and time of a batch; submit nothing"),
         ),
         flag("--local", help="with --test-mode: in this process, without a master"),
         argument("--project_id", type=refused(PLACES), help=SUPPRESS),
@@ -100,7 +102,10 @@ def _with_run(member: Verb | VerbGroup) -> Verb | VerbGroup:
                          help="where agents of other computers reach this one (default: the "
                               "address that the master sees)"),
                 argument("--port", type=port_number, metavar="N",
-                         help="the port for them (default: any free one)")))  # fmt: skip
+                         help="the port for them (default: any free one)"),
+                argument("--grace", type=positive, metavar="S",
+                         help="how long trials may save and upload after SIGTERM, before this "
+                              "ends (default: 30)")))  # fmt: skip
     return replace(member, members=(*member.members, run))
 
 

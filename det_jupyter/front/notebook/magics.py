@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # loaded in the background after `%load_ext`; see extension.p
 
 # Options in a line that cannot be parsed.
 _VARIABLE = re.compile(r"--var[= ]+(\w+)")
-_SUBMITS_NOTHING = re.compile(r"--(dry-run|preview|local)\b")
+_SUBMITS_NOTHING = re.compile(r"--(dry-run|preview|estimate|local)\b")
 
 
 @magics_class
@@ -94,7 +94,7 @@ class DetMagics(Magics):
             from det_jupyter.front.notebook.submit.preview_and_local import run_local
 
             return run_local(cell, options, self.shell)
-        if options.preview:
+        if options.preview or options.estimate:
             from det_jupyter.front.notebook.submit.preview_and_local import preview_cell
 
             return preview_cell(cell, options, self.shell)

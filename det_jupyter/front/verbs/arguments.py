@@ -17,6 +17,15 @@ def experiment_number(text: str) -> int:
     return _decimal(text, "the number of an experiment")
 
 
+def number_or_folder(text: str) -> int | str:
+    """Parse the id of an experiment, or the path of a folder.
+
+    >>> number_or_folder("7"), number_or_folder("./7")
+    (7, './7')
+    """
+    return int(text) if text.isdecimal() else text
+
+
 def experiment_numbers(text: str) -> list[range]:
     """Parse ids and ranges of experiments, separated by commas.
 

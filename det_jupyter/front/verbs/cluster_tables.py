@@ -61,7 +61,7 @@ def _task_name(slot: SlotStatus) -> str | None:
     if slot.trial_id is not None:
         leaving = " (leaving)" if slot.state == "leaving" else ""
         return f"Trial {slot.trial_id} (Experiment {slot.experiment_id}){leaving}"
-    words = [f"pid {p.pid} {p.command}" for p in slot.processes]
+    words = [p.command if p.claim else f"pid {p.pid} {p.command}" for p in slot.processes]
     return ", ".join([*([str(slot.lost)] if slot.lost else []), *words]) or None
 
 

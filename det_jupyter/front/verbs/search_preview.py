@@ -1,4 +1,4 @@
-"""The preview of a search as text with a table and as HTML with a chart; its verb.
+"""The preview of a search as text with a table and as HTML with a chart; its verb; estimates.
 
 In the chart each bracket is a row of bars, one for each rung; a bar's height is the share of the
 bracket's trials that train up to that rung.
@@ -7,23 +7,37 @@ bracket's trials that train up to that rung.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from html import escape
 
-from det_jupyter.client.submitting.drafts import preview_draft
+from det_jupyter.client import Client, Experiment
+from det_jupyter.client.diagnosing.estimating import estimate
+from det_jupyter.client.submitting.drafts import Draft, preview_draft
 from det_jupyter.client.submitting.submission import read_draft
 from det_jupyter.client.tables import plain_table
-from det_jupyter.contract.messages import PlannedBracket, PreviewView
+from det_jupyter.config import ExperimentConfig
+from det_jupyter.contract.messages import (
+    CreateExperiment,
+    PlannedBracket,
+    PreviewView,
+    TrialEstimate,
+)
 from det_jupyter.contract.values.text import (
     count,
+    hparam_text,
     length,
     rough_duration,
     short_time,
     singular_unit,
+    size,
 )
+from det_jupyter.errors import ConfigError
 from det_jupyter.front.verbs.grammar import Call
 from det_jupyter.front.verbs.listings import html_table
 from det_jupyter.front.verbs.yaml_input import set_from_yaml
 
+_NEEDS = ("trial", "parameters", "gradients", "optimizer", "activations", "peak", "a batch")
+_MAX_DRAWN = 3  # hyperparameters that are shown with an estimate
 _STEP_WIDTH, _HEIGHT, _GAP, _LABEL = 84, 72, 28, 26
 _MAX_BRACKETS = 8
 _COLOR = "#3b82c4"
@@ -36,7 +50,11 @@ def render_text(view: PreviewView, at: float) -> str:
     """Return the preview as lines of text; `at` is the present time."""
     ranges = [plain_table(_RANGES, _range_rows(view)), ""] if view.ranges else []
     table = plain_table(_header(view), _rows(view))
-    return "\n".join([_title(view), "", *ranges, table, "", _training(view), _time(view, at)])
+    lines = [_title(view), "", *ranges, table, "", _training(view), _time(view, at)]
+    if view.estimates:
+        needs = plain_table(_NEEDS, _need_rows(view))
+        lines += ["", _way(view), "", needs, "", *_verdicts(view)]
+    return "\n".join(lines)
 
 
 def _title(view: PreviewView) -> str:
@@ -89,14 +107,82 @@ def _time(view: PreviewView, at: float) -> str:
     )
 
 
+def _way(view: PreviewView) -> str:
+    """Return how the estimates were made, above their table."""
+    first = view.estimates[0]
+    on = f"on {count(first.slots, 'slot')}" if first.slots else "without slots"
+    if all(each.way == "slot" for each in view.estimates):
+        return f"Memory of a rank, measured with some batches {on}:"
+    why = "no slot is free" if first.slots < 2 else f"{first.slots} slots are not free"
+    if any(each.problem and each.peak_bytes for each in view.estimates):
+        why = "a batch did not fit"
+    return f"Memory of a rank, computed on tensors without values, as {why}:"
+
+
+def _need_rows(view: PreviewView) -> list[tuple[str, ...]]:
+    return [
+        (
+            _which(each),
+            *map(_size, (each.parameter_bytes, each.gradient_bytes, each.optimizer_bytes)),
+            *map(_size, (each.activation_bytes, each.peak_bytes)),
+            "-" if each.seconds_per_batch is None else f"{each.seconds_per_batch:.2g} s",
+        )
+        for each in view.estimates
+    ]
+
+
+def _which(each: TrialEstimate) -> str:
+    """Return a trial by its place and the first of the hyperparameters that are drawn."""
+    drawn = [f"{name}={hparam_text(value)}" for name, value in each.hparams.items()]
+    return f"{each.trial} ({', '.join(drawn[:_MAX_DRAWN])})" if drawn else each.trial
+
+
+def _size(num_bytes: int | None) -> str:
+    return "-" if num_bytes is None else size(num_bytes)
+
+
+def _verdicts(view: PreviewView) -> list[str]:
+    """Return a sentence for each trial that fails or does not fit, or one that all fit."""
+    lines, most = [], "How much memory the slots have is not known."
+    for each in sorted(view.estimates, key=lambda each: each.peak_bytes or 0):
+        if each.problem and each.way == "meta" and each.peak_bytes is None:
+            lines.append(
+                f"The {each.trial} trial cannot be computed without values: {each.problem}; "
+                "estimate it again when slots are free"
+            )
+        elif each.problem:
+            lines.append(f"The {each.trial} trial could not train a batch: {each.problem}")
+        if each.peak_bytes is None or not each.slot_bytes:
+            continue
+        # Ranks on CPUs share the memory of their computer.
+        needed = each.peak_bytes * (1 if each.is_gpu else max(1, each.slots))
+        where = "a GPU" if each.is_gpu else "the computer"
+        if needed > each.slot_bytes:
+            lines.append(
+                f"The {each.trial} trial does not fit: at its peak it has {size(needed)}, and "
+                f"{where} has {size(each.slot_bytes)}."
+            )
+        else:
+            most = f"At the peak {size(needed)} of the {size(each.slot_bytes)} that {where} has."
+    return lines or [most]
+
+
 def render_page(view: PreviewView, at: float) -> str:
     """Return the preview as HTML that needs neither script nor style sheet."""
     ranges = html_table(_RANGES, _range_rows(view), _LEFT) if view.ranges else ""
-    words = "".join(f"<p>{escape(text)}</p>" for text in (_training(view), _time(view, at)))
+    needs = ""
+    if view.estimates:
+        table = html_table(_NEEDS, _need_rows(view), _RIGHT)
+        needs = f"{_paragraphs([_way(view)])}{table}{_paragraphs(_verdicts(view))}"
     return (
         f"<div><p><b>{escape(_title(view))}</b></p>{_chart(view)}{ranges}"
-        f"{html_table(_header(view), _rows(view), _RIGHT)}{words}</div>"
+        f"{html_table(_header(view), _rows(view), _RIGHT)}"
+        f"{_paragraphs([_training(view), _time(view, at)])}{needs}</div>"
     )
+
+
+def _paragraphs(texts: Iterable[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)
 
 
 def _chart(view: PreviewView) -> str:
@@ -137,6 +223,40 @@ def _text(x: float, y: float, text: str) -> str:
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" font-size="9" '
         f'fill="currentColor">{escape(text)}</text>'
     )
+
+
+def preview_with_estimates(
+    client: Client,
+    draft: Draft,
+    config: ExperimentConfig,
+    request: CreateExperiment,
+    seconds_per_batch: float | None = None,
+) -> PreviewView:
+    """Return the preview of an experiment with the memory of its trials, which is measured.
+
+    Args:
+        draft: Its configuration as it was written.
+        config: The same with defaults.
+        request: The request that would submit it.
+        seconds_per_batch: Duration of a batch; by default the measured one.
+
+    Raises:
+        ConfigError: The entrypoint is no class, or no trial fits into a slot.
+        RankFailed: The first trial fails.
+    """
+    view = preview_draft(client, draft, seconds_per_batch)
+    try:
+        found = estimate(client, request, config, lambda number: Experiment(client, number))
+    except ConfigError as error:
+        raise draft.located(error.problems) from None
+    if seconds_per_batch is None and found[0].seconds_per_batch is not None:
+        view = preview_draft(client, draft, found[0].seconds_per_batch)
+        if view.pace is not None:
+            source = view.pace.source.replace("as given", "measured now")
+            view = view.model_copy(
+                update={"pace": view.pace.model_copy(update={"source": source})}
+            )
+    return view.model_copy(update={"estimates": found})
 
 
 def preview(call: Call) -> str:

@@ -26,6 +26,7 @@ from det_jupyter.front.verbs.arguments import (
     YES,
     at_least_one,
     limit,
+    number_or_folder,
     positive,
     trial_number,
     whole,
@@ -80,6 +81,9 @@ _EXPORT = (
                   "where its time went, or what machines and processes did"),
 )  # fmt: skip
 _TRACKERS = (
+    argument("id", type=number_or_folder, metavar="ID|FOLDER",
+             help="number of the experiment; or the files of a run that was started by hand "
+                  "without a master, to take them in"),
     argument("--to", metavar="TRACKER",
              help="http://HOST:PORT of an MLflow, the name of a tracker, or "
                   "'{type: wandb, ...}'; by default those of its configuration"),
@@ -208,8 +212,8 @@ MEMBERS: tuple[Verb | VerbGroup, ...] = (
          verbs.showing.show_config, (ID,)),
     Verb("export", "write its metrics or trials to a file",
          verbs.exporting.export, (ID, *_EXPORT)),
-    Verb("sync", "send it to trackers, such as MLflow, and wait until that is done",
-         verbs.tracking.sync, (ID, *_TRACKERS), starts_master=True),
+    Verb("sync", "send it to trackers, such as MLflow; or take in what was written offline",
+         verbs.tracking.sync, _TRACKERS, starts_master=True),
     Verb("import", "make experiments of runs of TensorBoard, MLflow or Determined",
          verbs.importing.import_, _IMPORTED, starts_master=True),
     Verb("export-archive", "write it to one file that others import",

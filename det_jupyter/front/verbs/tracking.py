@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from det_jupyter.client.imports.unmanaged import take_in
 from det_jupyter.client.requests import make_request
 from det_jupyter.client.submitting.environment import tracker_variables
 from det_jupyter.contract.messages import SendTo, TrackerState
@@ -18,11 +19,13 @@ _POLL_S = 0.5
 def sync(call: Call) -> str:
     """Send an experiment to trackers; return a line for each when all have received it.
 
-    With `--stop`, stop sending it there.
+    With `--stop`, stop sending it there. With a folder, take in its runs.
 
     Raises:
         DetError: Sending to a tracker failed; it is tried again.
     """
+    if isinstance(call.options.id, str):
+        return _take_in(call)
     number, asked_at = call.options.id, time.time()
     request = request_of(call.options.to).model_copy(update={"variables": tracker_variables()})
     if call.options.stop:
@@ -38,6 +41,16 @@ def sync(call: Call) -> str:
     if any(_has_failed(each, asked_at) for each in states):
         raise DetError(f"{lines}\nThe same command with --stop ends the attempts.")
     return lines
+
+
+def _take_in(call: Call) -> str:
+    lines = []
+    for taken in take_in(call.options.id):
+        number = taken.experiment_id
+        has = taken.problem or "has this run"
+        show = call.reader.fill(f"`{{det}} experiment show {number}` shows it")
+        lines.append(f"{taken.folder}: experiment {number} {has}; {show}.")
+    return "\n".join(lines)
 
 
 def _labels(states: Sequence[TrackerState]) -> str:

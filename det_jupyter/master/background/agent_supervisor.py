@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 
 from det_jupyter.contract.host.processes import ProcessIdentity
@@ -77,6 +78,8 @@ class AgentSupervisor:
     def _check_agents(self) -> None:
         links, nodes = self._service.links, self._service.nodes
         links.tick()
+        for heard in self._service.unmanaged.newly_silent(time.time()):
+            self._service.take(heard)
         for agent_id in links.drop_silent():
             logger.warning("agent %s has sent nothing for %g s: its connection is closed",
                            agent_id, SILENT_S)  # fmt: skip
@@ -164,6 +167,8 @@ async def shut_down(
 
 async def _end_experiments(service: Service) -> None:
     for experiment in service.machine.state.unfinished_experiments():
+        if experiment.is_unmanaged:  # its process is not ours
+            continue
         try:
             service.apply(Kill(experiment_id=experiment.id))
         except Exception:  # a full disk, for example; the ranks end with their agents

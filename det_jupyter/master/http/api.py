@@ -10,7 +10,7 @@ from det_jupyter._version import __version__
 from det_jupyter.contract.messages import MasterInfo, Refusal
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.http.responses import DiskSpace, add_error_handlers
-from det_jupyter.master.http.routes_agents import agent_routes
+from det_jupyter.master.http.routes_agents import agent_routes, unmanaged_routes
 from det_jupyter.master.http.routes_changes import change_routes
 from det_jupyter.master.http.routes_cluster import cluster_routes, master_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
@@ -50,6 +50,7 @@ def create_app(
     app.include_router(master_routes(service, info, request_stop, disk_space), prefix=API)
     for routes in (
         agent_routes,
+        unmanaged_routes,
         change_routes,
         search_routes,
         cluster_routes,

@@ -27,6 +27,7 @@ from det_jupyter.contract.trial.captured import blobs_of, private_blobs_of
 from det_jupyter.errors import DetError, NotFound
 from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.http.routes_uploads import trial_of, trials_on
+from det_jupyter.master.machine.model.events import UnmanagedHeard
 from det_jupyter.master.machine.rules.retention import may_read, start_checkpoints
 from det_jupyter.master.service.reports.checkpoint_inbox import CheckpointInbox
 from det_jupyter.master.service.service import Service
@@ -68,6 +69,21 @@ def agent_routes(service: Service, *, is_remote: bool = False) -> APIRouter:
     async def reports(agent_id: str, reports: AgentReports) -> Response:
         """Store a batch of reports; return how many bytes are stored of each file in it."""
         return JsonResponse(service.take_reports(agent_id, reports))
+
+    return routes
+
+
+def unmanaged_routes(service: Service) -> APIRouter:
+    """Return the route of runs that users have started by hand."""
+    routes = new_routes()
+
+    @routes.post("/unmanaged/{allocation_id}/reports", response_model=Offsets)
+    async def reports(allocation_id: str, reports: AgentReports) -> Response:
+        """Store a batch of reports; return how many bytes are stored of each file in it."""
+        agent_id, was_silent = service.unmanaged.hear(allocation_id)
+        if was_silent:
+            service.take(UnmanagedHeard(allocation_id=allocation_id, silent_since=None))
+        return JsonResponse(service.take_reports_of(agent_id, reports))
 
     return routes
 

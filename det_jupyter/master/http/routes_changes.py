@@ -29,6 +29,7 @@ from det_jupyter.contract.messages import (
     OfTrial,
     SetPools,
     SetRetention,
+    StartUnmanaged,
     SwitchSlots,
 )
 from det_jupyter.contract.messages.status import PAUSES
@@ -150,6 +151,9 @@ async def _apply_change(service: Service, change: AnyChange) -> BaseModel | Sequ
             found = service.submitted(change.key)
             assert found is not None
             return found
+        case StartUnmanaged():
+            service.apply(change)
+            return service.unmanaged.started(change.key)
         case OfExperiment():
             experiment = state.experiment(change.experiment_id)
             if isinstance(change, Activate) and experiment.state in PAUSES:

@@ -49,6 +49,7 @@ from det_jupyter.contract.messages import (
     RegisterVersion,
     RoomReported,
     SetAlias,
+    StartUnmanaged,
     changes,
 )
 from det_jupyter.contract.values.text import error_line, printable
@@ -63,7 +64,9 @@ from det_jupyter.master.machine.handlers import (
     queueing,
     runs,
     searches,
+    unmanaged,
 )
+from det_jupyter.master.machine.handlers.unmanaged import find_run, managed
 from det_jupyter.master.machine.model import events
 from det_jupyter.master.machine.model.commands import Command, ToAgent, TruncateMetrics
 from det_jupyter.master.machine.model.events import ContentSetAside, Event
@@ -73,6 +76,7 @@ from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.rules import full_disks
 from det_jupyter.master.machine.rules.giving_up import on_content_set_aside
+from det_jupyter.master.machine.rules.neighbours import publish_wants
 from det_jupyter.master.machine.rules.placing import apply_decisions, complete_pauses
 from det_jupyter.master.machine.rules.searching import consult
 from det_jupyter.scheduler.decide import PassFailed, decide
@@ -84,13 +88,13 @@ _LONGEST_REASON = 300  # characters
 HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     # from users
     events.ExperimentSubmitted: experiment_changes.on_submitted,
-    changes.Pause: experiment_changes.on_pause,
-    changes.Activate: experiment_changes.on_activate,
-    changes.Cancel: experiment_changes.on_end,
-    changes.Kill: experiment_changes.on_end,
+    changes.Pause: managed(experiment_changes.on_pause),
+    changes.Activate: managed(experiment_changes.on_activate),
+    changes.Cancel: managed(experiment_changes.on_end),
+    changes.Kill: managed(experiment_changes.on_end),
     changes.ChangeDetails: experiment_changes.on_change_details,
-    changes.ChangeResources: queueing.on_change_resources,
-    changes.MoveInQueue: queueing.on_move_in_queue,
+    changes.ChangeResources: managed(queueing.on_change_resources),
+    changes.MoveInQueue: managed(queueing.on_move_in_queue),
     changes.ChangeQueue: queueing.on_change_queue,
     changes.SwitchSlots: queueing.on_switch_slots,
     changes.SetPools: queueing.on_set_pools,
@@ -101,11 +105,12 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     changes.SetRetention: ended_experiments.on_set_retention,
     changes.DropCheckpoints: ended_experiments.on_drop_checkpoints,
     changes.MoveCheckpoints: ended_experiments.on_move_checkpoints,
-    changes.ChangeSearch: searches.on_change_search,
-    changes.KillTrial: searches.on_kill_trial,
-    changes.ProfileTrial: searches.on_profile_trial,
-    changes.ChangeTrial: searches.on_change_trial,
+    changes.ChangeSearch: managed(searches.on_change_search),
+    changes.KillTrial: managed(searches.on_kill_trial),
+    changes.ProfileTrial: managed(searches.on_profile_trial),
+    changes.ChangeTrial: managed(searches.on_change_trial),
     changes.ImportExperiment: importing.on_import,
+    StartUnmanaged: unmanaged.on_start_unmanaged,
     CreateModel: models.on_create_model,
     EditModel: models.on_edit_model,
     DeleteModel: models.on_delete_model,
@@ -136,6 +141,7 @@ HANDLERS: Mapping[type[Any], Callable[[Turn, Any], None]] = {
     # from the master itself
     events.ExperimentDeleted: ended_experiments.on_experiment_deleted,
     events.CheckpointsDeleted: ended_experiments.on_checkpoints_deleted,
+    events.UnmanagedHeard: unmanaged.on_unmanaged_heard,
     events.RoomFound: full_disks.on_room_found,
     events.ClockStepped: experiment_changes.on_clock_stepped,
     events.ContentSetAside: on_content_set_aside,
@@ -220,6 +226,7 @@ def _run_scheduler(turn: Turn) -> None:
         return
     for name in turn.state.pool_configs:
         apply_decisions(turn, _decide(turn, name))
+        publish_wants(turn, name)
     turn.queue.decided = turn.queue.version
 
 
@@ -265,4 +272,4 @@ def _find_experiment_at_fault(snapshot: Snapshot, request_id: str, now: float) -
     return group
 
 
-__all__ = ["Changes", "Command", "Machine", "ToAgent", "TruncateMetrics"]
+__all__ = ["Changes", "Command", "Machine", "ToAgent", "TruncateMetrics", "find_run"]

@@ -65,6 +65,7 @@ from det_jupyter.master.service.disks import Disks
 from det_jupyter.master.service.reports.imported_parts import store_lines, store_metrics
 from det_jupyter.master.service.reports.ingest import store_reports, stored_offsets
 from det_jupyter.master.service.reports.run_verdicts import RunVerdicts
+from det_jupyter.master.service.reports.unmanaged_runs import UnmanagedRuns
 from det_jupyter.master.service.storing.facts import HostFacts
 from det_jupyter.master.service.storing.feed import CommitSignal, Mark
 from det_jupyter.master.service.storing.log_patterns import Matcher, check_patterns
@@ -97,6 +98,7 @@ class Service:
         self.default_storage = ""  # folder that replaces a storage that cannot be used
         self.reserve = Reserve(store.path.parent)
         self.admission = AgentAdmission(self.machine, self.links)
+        self.unmanaged = UnmanagedRuns(self.machine, self.links)
         self.engine_problem = ""  # why no agent of this computer can be started
         self.listener_problem = ""  # why agents of other computers cannot connect
         self.reader_problem = ""  # why no reader lasts
@@ -132,10 +134,7 @@ class Service:
             return store_metrics(transaction, trial_id, part)
 
     def store_facts(self) -> None:
-        """Store the facts about clusters and disks, and announce them if they have changed.
-
-        Errors are logged, as this is called again after some seconds.
-        """
+        """Store and announce changed facts about clusters and disks; errors are only logged."""
         facts = HostFacts(
             cluster_notes={name: note for name, note in self.nodes.notes.items() if note},
             disks=self.disks.warnings(self._clock()),
@@ -313,6 +312,10 @@ class Service:
             Conflict: The agent process is not the registered one.
         """
         self.links.get(agent_id, reports.session)
+        return self.take_reports_of(agent_id, reports)
+
+    def take_reports_of(self, agent_id: str, reports: AgentReports) -> Offsets:
+        """Store reports; no agent has to be registered by this name."""
         self._agent_clocks[agent_id].see(reports.booted_at, self._clock())
         for report in reports.reports:
             if isinstance(report, DisksSeen):
@@ -337,12 +340,7 @@ class Service:
         return self._store_reports(agent_id, reports, is_careful=True)
 
     def _store_reports(self, agent_id: str, reports: AgentReports, *, is_careful: bool) -> Offsets:
-        """Store a batch of reports.
-
-        Args:
-            is_careful: Whether each report can be undone separately, which takes a third longer
-                and is seldom needed.
-        """
+        """Store a batch; if `is_careful`, each report can be undone, but it takes longer."""
         with self._transaction(is_careful=is_careful) as transaction:
             offsets = store_reports(
                 transaction,

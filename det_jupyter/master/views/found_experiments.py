@@ -176,7 +176,7 @@ def _alarm(living: Iterable[Trial], *, is_single: bool) -> Alarm:
     alarms = [
         alarm_of(
             trial.room if trial.state is State.ACTIVE else None,
-            trial.allocation.hang if trial.allocation else None,
+            trial.allocation,
             trial.divergence,
         )
         for trial in living

@@ -180,7 +180,7 @@ def _other_slot(agent: Agent, slot: SlotView, pool: PoolConfig) -> SlotStatus:
         state = "disabled"
     elif lost is not None:
         state = "lost"
-    elif processes and not pool.share_devices:
+    elif slot.id in agent.used_by_others(shares_devices=pool.share_devices):
         state = "occupied"
     return SlotStatus(slot=slot, state=state, processes=processes, lost=lost)
 

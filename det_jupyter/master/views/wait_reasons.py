@@ -264,7 +264,7 @@ class _Facts:
         return {
             agent.id: Withheld(
                 disabled=tuple(agent.disabled),
-                occupied={} if shares else agent.occupied,
+                occupied=agent.used_by_others(shares_devices=shares),
                 lost=agent.lost,
                 # An agent elsewhere is named by its id, as its computer may have the name of this
                 # one.

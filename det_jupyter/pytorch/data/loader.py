@@ -21,6 +21,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import IterableDataset, Sampler
 
+from det_jupyter import core
 from det_jupyter.pytorch.data.division import Division
 from det_jupyter.pytorch.data.fetch import BatchIndices, Fetch, as_is
 from det_jupyter.pytorch.data.iterable import IterableReader
@@ -173,12 +174,15 @@ class DataLoader:
         **batching: Any,
     ) -> TorchDataLoader[Any]:
         """Return a torch loader with these workers, over a dataset that yields whole batches."""
+        context = core.current()
+        is_of_rank = bool(context and context.info and not context.info.plan.is_program)
+        init = partial(init_worker, self.dataset, self._worker_init_fn, is_of_rank=is_of_rank)
         loader = TorchDataLoader(
             dataset,  # type: ignore[arg-type]  # a Fetch returns batches, not records
             num_workers=self.num_workers,
             collate_fn=collate_fn,
             pin_memory=self.pin_memory,
-            worker_init_fn=partial(init_worker, self.dataset, self._worker_init_fn),
+            worker_init_fn=init,
             # Without a generator torch would draw the workers' base seed from the global one.
             generator=torch.Generator().manual_seed(derive_seed("loader", seed)),
             **self._worker_arguments,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing import connection
@@ -21,12 +22,28 @@ _SHARED = "/dev/shm"  # through which workers hand their batches over
 _ENDS_S = 1.0  # a worker that has closed its connections ends within this time
 
 
-def init_worker(dataset: Any, worker_init_fn: Callable[[int], None] | None, worker: int) -> None:
-    """Put the user's own dataset into torch's worker info, and call the user's function."""
+def init_worker(
+    dataset: Any,
+    worker_init_fn: Callable[[int], None] | None,
+    worker: int,
+    *,
+    is_of_rank: bool = False,
+) -> None:
+    """Put the user's own dataset into torch's worker info, and call the user's function.
+
+    Args:
+        dataset: The user's dataset.
+        worker_init_fn: The user's function.
+        worker: Index of this worker.
+        is_of_rank: Whether a rank has it, which kills its workers when it exits: it stays at
+            SIGTERM. Elsewhere multiprocessing ends workers by that, and waits for them.
+    """
     report_unsent_batches()
     if faulthandler.is_enabled():  # torch has replaced its handlers, and prints no stack
         faulthandler.disable()
         faulthandler.enable()
+    if is_of_rank:  # Slurm sends it to all processes of a job, and the rank is still to save
+        signal.signal(signal.SIGTERM, lambda number, frame: None)
     # Torch has put our wrapper there; users set attributes of their dataset through it.
     object.__setattr__(get_worker_info(), "dataset", dataset)
     if worker_init_fn is not None:

@@ -1,7 +1,12 @@
 """How several ranks train one model together."""
 
 from det_jupyter.pytorch.parallel.replicas import DistributedModel, explain_backward
-from det_jupyter.pytorch.parallel.sharding import explain_sharding_error, gathered, is_sharded
+from det_jupyter.pytorch.parallel.sharding import (
+    explain_sharding_error,
+    gathered,
+    is_divided,
+    is_sharded,
+)
 from det_jupyter.pytorch.parallel.states import (
     gradients,
     load_model_state,
@@ -29,6 +34,7 @@ __all__ = [
     "explain_sharding_error",
     "gathered",
     "gradients",
+    "is_divided",
     "is_sharded",
     "load_model_state",
     "load_optimizer_state",

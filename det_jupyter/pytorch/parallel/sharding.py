@@ -119,7 +119,7 @@ def to_full(value: Any, *, keep: bool) -> Any:
         value: Tensors in dicts, lists and tuples.
         keep: Whether this rank needs the whole tensors, on the CPU; else it gets empty ones.
     """
-    if _is_divided(value):
+    if is_divided(value):
         full = value.detach().full_tensor()
         return full.cpu() if keep else full.new_empty(0, device="cpu")
     if isinstance(value, dict):
@@ -131,7 +131,7 @@ def to_full(value: Any, *, keep: bool) -> Any:
 
 def divided_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a tensor that all ranks have, divided like the parameter."""
-    if not _is_divided(parameter):
+    if not is_divided(parameter):
         return value
     from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -159,6 +159,7 @@ def _parts(root: nn.Module) -> Iterator[Any]:
     return (part for part in root.modules() if is_sharded(part))
 
 
-def _is_divided(value: Any) -> bool:
+def is_divided(value: Any) -> bool:
+    """Return whether the value is a tensor of which each rank has a part."""
     tensor = sys.modules.get("torch.distributed.tensor")
     return tensor is not None and isinstance(value, tensor.DTensor)

@@ -87,6 +87,8 @@ class Stepping:
         self._raw: list[RawBackward] = []  # one for each optimizer that steps replicas
         self.weight = BatchWeight(self.position, self.distributed)
         self.note_exchange: Callable[[int], object] = bool  # given the number of the batch
+        # Called before an optimizer steps replicas, given the number of the batch. Collective.
+        self.before_step: Callable[[int], object] | None = None
         self._backwards = 0
         self._is_stepping = False  # `step` is running, not an optimizer.step() of the trial
         self._has_scaled = False  # the scaler has stepped an optimizer in this batch
@@ -288,6 +290,8 @@ class Stepping:
             )
         for model in wrapped.models:
             model.check_exchanged()
+        if self.before_step is not None and wrapped.models:  # which all ranks step alike
+            self.before_step(position.batch_idx + 1)
         # One step may call the hook twice, by super().step() or with the same gradients again.
         is_old = self._backwards == wrapped.backwards and wrapped.batch_idx < position.batch_idx
         wrapped.backwards, wrapped.batch_idx = self._backwards, position.batch_idx

@@ -23,7 +23,6 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
     one of these, or a user's change, was within the      it is not part of the last step's state
       interrupted window
     a rank failed by an error of its own                  the retry would fail as well
-    a rank is on another computer                         its page is there
     the ranks train on GPUs                               NCCL does not notice that a rank ended
     weights are divided (FSDP, DeepSpeed), gradients      parts of the state are lost with the rank
       compressed by PowerSGD, or the trial has reducers
@@ -31,6 +30,9 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
     callbacks have hooks of checkpoints                   they expect all ranks, or the chief
     callbacks with a state have a hook of batches' start  it would count batches twice
       (in windows of several batches: any hook of batches)
+
+Pages of ranks on other computers are received from them (far_pages.py), without buffers, and the
+survivors of each computer save by themselves.
 
 [m] A batch costs 2 µs in a tight loop, and more for models with buffers.
 """
@@ -50,7 +52,7 @@ import torch
 
 from det_jupyter.contract.run.journal import LastStepSaved
 from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, StepSlot
-from det_jupyter.core import Context
+from det_jupyter.core import Context, TrialInfo
 from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.data.generators import (
@@ -61,11 +63,12 @@ from det_jupyter.pytorch.data.generators import (
 from det_jupyter.pytorch.parallel import DistributedModel
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
+from det_jupyter.pytorch.training.far_pages import FarPages
+from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 _OTHERS_S = 1.0  # how long other ranks may take to notice that a rank has ended
-_MOST_BUFFERS = 2**24  # bytes; more are not written into the page at each step
 _HOOKS_OF_CHECKPOINTS = (
     "on_checkpoint_save_start",
     "on_checkpoint_write_end",
@@ -87,6 +90,7 @@ class LastStep:
     context: PyTorchTrialContext
     core: Context
     page: StepPage
+    far: FarPages | None = None  # of a gang on several computers
     _kept_at: int = -1  # the batch that what is kept is that before
     _noted: int = -1  # batches trained of the state that was noted last
 
@@ -96,8 +100,26 @@ class LastStep:
     ) -> Self | None:
         """Create this rank's page; return None if the gang cannot save its last step."""
         info, distributed = core.info, core.distributed
-        if info is None or info.plan.is_program or distributed.size == 1 or info.addresses:
+        if info is None or info.plan.is_program or distributed.size == 1:
             return None
+        page = cls._create_page(info, context, core, callbacks)
+        have_all = [page is not None]
+        if info.addresses:  # the ranks send each other their pages, or none does
+            have_all = distributed.allgather(page is not None)
+        if page is None or not all(have_all):
+            return None
+        far = FarPages(distributed, page, info.folder) if info.addresses else None
+        return cls(context, core, page, far)
+
+    @classmethod
+    def _create_page(
+        cls,
+        info: TrialInfo,
+        context: PyTorchTrialContext,
+        core: Context,
+        callbacks: Callbacks,
+    ) -> StepPage | None:
+        """Create this rank's page, if it can save its last step."""
         if context.device.type != "cpu" or not can_pack_generators():
             return None
         is_whole = all(
@@ -110,26 +132,26 @@ class LastStep:
         if not context.stepping.sees_steps or _have_to_be_called(callbacks, in_windows):
             return None
         try:
-            page = StepPage.create(
-                info.folder.step(distributed.rank),
+            return StepPage.create(
+                info.folder.step(core.distributed.rank),
                 os.getpid(),
-                buffers_bytes=_size_in_page(_buffers_of(context)),
+                buffers_bytes=size_in_page(buffers_of(context.models)),
             )
         except OSError:  # the disk is full: the trial trains without
             return None
-        return cls(context, core, page)
 
     def __post_init__(self) -> None:
         context = self.context
         self._in_windows = context.position.aggregation_frequency > 1
-        self._buffers = _buffers_of(context)
+        self._buffers = buffers_of(context.models)
         self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
         self._schedulers = [one.scheduler for one in context.lr_schedulers]
         self._scheduled: list[Any] = []
         self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
         self._group_lists: list[Any] = []
         self._slot, self._older = (
-            (slot.head, slot.states, self._in_page(slot)) for slot in self.page.slots()
+            (slot.head, slot.states, in_page(self._buffers, slot.buffers))
+            for slot in self.page.slots()
         )
 
     def begin(self, steps_completed: int) -> None:
@@ -138,7 +160,15 @@ class LastStep:
         self.note(steps_completed)
 
     def note(self, steps_completed: int) -> None:
-        """Write generators and buffers as those after this number of batches."""
+        """Write generators and buffers as those after this number of batches.
+
+        On several computers it is collective: the ranks send each other what they have written.
+        """
+        self._write(steps_completed)
+        if self.far is not None:
+            self.far.exchange(steps_completed)
+
+    def _write(self, steps_completed: int) -> None:
         if steps_completed != self._noted:
             self._slot, self._older = self._older, self._slot
             self._noted = steps_completed
@@ -155,13 +185,15 @@ class LastStep:
         """Write the batch to the control page, and the state, as the exchange of a step begins."""
         self.core.note_exchange(steps_completed)
         if not self._in_windows or self.context.position.is_step:
-            self.note(steps_completed)
+            self._write(steps_completed)
 
     def note_metrics(
         self, steps_completed: int, metrics: Sequence[Number], records: Number
     ) -> None:
         """Write the metrics of the last batch."""
         self.page.note_row(steps_completed, metrics, records)
+        if self.far is not None:
+            self.far.note_row(steps_completed, [*map(float, metrics), float(records)])
 
     def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor:
         """Return the metrics and records of all ranks, `[ranks, metrics + 1, batches]`.
@@ -197,6 +229,8 @@ class LastStep:
     def close(self) -> None:
         """Unmap the page."""
         self.page.close()
+        if self.far is not None:
+            self.far.close()
 
     def save(
         self,
@@ -282,8 +316,8 @@ class LastStep:
 
     def _pages(self) -> dict[int, StepPage]:
         assert self.core.info is not None
-        pages = {}
-        for rank in range(self.core.distributed.size):
+        pages = {} if self.far is None else self.far.pages.copy()
+        for rank in set(range(self.core.distributed.size)) - pages.keys():
             with suppress(OSError, ValueError):
                 pages[rank] = StepPage(self.core.info.folder.step(rank))
         return pages
@@ -326,44 +360,19 @@ class LastStep:
     def _take_buffers(self, chiefs: StepSlot, own: StepSlot) -> None:
         """Set buffers to those that the chief would have sent next."""
         self._check_buffers()
-        pairs = zip(self._in_page(chiefs), self._in_page(own), strict=True)
-        found = [*pairs] or [(kept, kept) for kept in self._kept]
+        found = [(kept, kept) for kept in self._kept]  # unless rank 0's are not here
+        if of_chief := in_page(self._buffers, chiefs.buffers):
+            found = [*zip(of_chief, in_page(self._buffers, own.buffers), strict=True)]
         for buffer, (theirs, ours) in zip(self._buffers, found, strict=True):
             if torch.equal(buffer, ours):
                 with torch.no_grad():
                     buffer.copy_(theirs)
             elif ours is theirs:
-                raise CheckpointError("buffers of its models are too large to be kept by rank 0")
+                raise CheckpointError("rank 0 has buffers that are not here")
 
     def _check_buffers(self) -> None:
-        if [*map(id, _buffers_of(self.context))] != [*map(id, self._buffers)]:
+        if [*map(id, buffers_of(self.context.models))] != [*map(id, self._buffers)]:
             raise CheckpointError("the trial has replaced buffers of its models in the batch")
-
-    def _in_page(self, slot: StepSlot) -> list[torch.Tensor]:
-        """Return the buffers in the memory of a slot; [] if it has none."""
-        found, at = list[torch.Tensor](), 0
-        for buffer in self._buffers if slot.buffers else ():
-            memory = slot.buffers[at : at + buffer.nbytes]
-            flat = torch.frombuffer(memory, dtype=torch.uint8).view(buffer.dtype)
-            found.append(flat.view(buffer.shape))
-            at += _aligned(buffer.nbytes)
-        return found
-
-
-def _buffers_of(context: PyTorchTrialContext) -> list[torch.Tensor]:
-    return [b for model in context.models for b in model.buffers() if b.numel()]
-
-
-def _size_in_page(buffers: list[torch.Tensor]) -> int:
-    """Return the size of buffers in a slot; 0 if they are too large, or not plain memory."""
-    if any(buffer.layout != torch.strided or buffer.is_quantized for buffer in buffers):
-        return 0
-    size = sum(_aligned(buffer.nbytes) for buffer in buffers)
-    return size if size <= _MOST_BUFFERS else 0
-
-
-def _aligned(num_bytes: int) -> int:
-    return -(-num_bytes // 16) * 16
 
 
 def _have_to_be_called(callbacks: Callbacks, in_windows: bool) -> bool:

@@ -216,6 +216,7 @@ class Loop:
 
         try:
             self.context.stepping.note_exchange = keep.note_exchange
+            self.context.stepping.before_step = None if keep.far is None else keep.note
             yield
         except (Exception, SystemExit) as error:  # the user's code may also exit
             index, cut_at = self.steps_completed, self.position.cut_at
@@ -228,6 +229,7 @@ class Loop:
                 self._savepoints.drop_pending()  # an older one must not be recorded after it
             raise
         finally:
+            self.context.stepping.before_step = None
             keep.close()
 
     def _open_data(self) -> BatchStream:

@@ -8,9 +8,11 @@
                 same share of exchanges); in each, the records that all ranks train per second
     the end     the chief reports the median of the slices and the run leaves, without a checkpoint
 
-Only `experiment.diagnose()` sets the variable, to run its recipes. Changes that a configuration
-can express are made there; others are made here: `replay=16` trains the first 16 batches over and
-over from memory, `workers=1` gives the training data more loader workers.
+`experiment.diagnose()` sets the variable to run its recipes, and an estimate before a submission.
+Changes that a configuration can express are made there; others are made here: `replay=16` trains
+the first 16 batches over and over from memory, `workers=1` gives the training data more loader
+workers. `memory=1` counts the memory of tensors in the warm-up (memory_meter.py); with `fake=1`,
+too, nothing else is done, and tensors have no values (meta_batches.py).
 
 All ranks end at the same batch, because the chief's request to leave is exchanged
 (batch_events.py). If the run has to leave earlier for another reason, it ends without a report.
@@ -22,6 +24,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from statistics import quantiles
@@ -30,6 +33,8 @@ from typing import Any
 from det_jupyter.core import Context
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch.data import BatchStream, DataLoader, Share
+from det_jupyter.pytorch.training.memory_meter import MemoryMeter
+from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 VARIABLE = "DET_JUPYTER_REHEARSAL"
 GROUP = "rehearsal"  # group of the metrics that a rehearsal reports
@@ -48,6 +53,8 @@ class RehearsalPlan:
     every: float = 1
     replay: float = 0
     workers: float = 0
+    memory: float = 0
+    fake: float = 0
 
     @classmethod
     def parse(cls, text: str) -> RehearsalPlan:
@@ -61,7 +68,8 @@ class RehearsalPlan:
             return cls(**{name: float(value) for name, value in given.items()})
         except (TypeError, ValueError):
             raise ConfigError(
-                f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N workers=1"
+                f"{VARIABLE}: got {text!r}, expected seconds=S warmup=N every=N replay=N "
+                "workers=1 memory=1 fake=1"
             ) from None
 
 
@@ -83,6 +91,9 @@ class Rehearsal:
         self._records = 0
         self._measured_s = 0.0
         self._rates: list[float] = []
+        self._batch_records = 0  # of all ranks
+        self._meter: MemoryMeter | None = None
+        self._counting = ExitStack()
 
     @classmethod
     def of(cls, environment: Mapping[str, str], core: Context) -> Rehearsal | None:
@@ -97,6 +108,14 @@ class Rehearsal:
         if core.distributed.is_chief:
             sys.stderr.write(f"{VARIABLE}={text}: this run only measures; nothing is saved\n")
         return cls(RehearsalPlan.parse(text), core)
+
+    @contextmanager
+    def counting(self, context: PyTorchTrialContext) -> Iterator[None]:
+        """Count the memory of batches that are trained in the block, if the plan has `memory`."""
+        with self._counting:
+            if self.plan.memory:
+                self._meter = MemoryMeter(context)
+            yield
 
     def prepare(self, loader: Any) -> None:
         """Give the loader of the training data more workers, if the plan has `workers`.
@@ -119,6 +138,8 @@ class Rehearsal:
 
     def replayed(self, stream: BatchStream) -> BatchStream:
         """Return the stream to train: the given one, or a replay of its first batches."""
+        if self._meter is not None:  # the first batch is next
+            self._counting.enter_context(self._meter.counting())
         if not self.plan.replay:
             return stream
         self._replay = Replay(stream, int(self.plan.replay))
@@ -128,6 +149,7 @@ class Rehearsal:
         """Count a batch; `share` is this rank's share of it."""
         now = self.clock()
         self._batches += 1
+        self._batch_records = share.total
         if self._slice_at is None:
             self._warm_up(now)
             return
@@ -145,7 +167,8 @@ class Rehearsal:
         is_recorded = self._replay is None or self._replay.is_recorded
         is_late = now - self._first_at >= min(_WARMUP_S, self.plan.seconds)
         if is_late and is_recorded and self._batches >= self.plan.warmup:
-            self._slice_at, self._first = now, self._batches
+            self._counting.close()  # which takes time
+            self._slice_at, self._first = self.clock(), self._batches
 
     def is_over(self) -> bool:
         """Return whether the chief has measured enough."""
@@ -160,6 +183,8 @@ class Rehearsal:
             low, middle, high = quantiles(self._rates, n=4, method="inclusive")
             rates = {"records_per_s": middle, "low": low, "high": high}
             found = rates | {"seconds": self._measured_s} | self._workers
+            if self._meter is not None:
+                found |= self._meter.read() | {"seconds_per_batch": self._batch_records / middle}
             self.core.train.report_metrics(GROUP, steps, found)
 
 

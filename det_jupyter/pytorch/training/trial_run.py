@@ -19,7 +19,8 @@ from det_jupyter.pytorch.training.building import build_trial
 from det_jupyter.pytorch.training.init import context_of_rank
 from det_jupyter.pytorch.training.interruptions import Interruption, write_place
 from det_jupyter.pytorch.training.loop import Loop, loop_class
-from det_jupyter.pytorch.training.rehearsal import Rehearsal
+from det_jupyter.pytorch.training.meta_batches import train_on_meta
+from det_jupyter.pytorch.training.rehearsal import GROUP, Rehearsal
 from det_jupyter.pytorch.trial.definition import PyTorchTrial, context_class
 
 
@@ -76,14 +77,33 @@ class TrialRun:
             best_metric=plan.best_metric,
         )
         self.context.position.first_batch_idx = start.steps_completed
-        metric = config.searcher.metric
-        self.trial = build_trial(self._trial_class, self.context, metric, plan.seed)
+        rules = RunRules.of(config, core.searcher.target)
         rehearsal = Rehearsal.of(os.environ, core)
+        if rehearsal is None:
+            return self._train(start, rules, None)
+        if rehearsal.plan.memory and "wrap_model" not in self.context.has_to_wrap():
+            name = self._trial_class.__name__
+            raise ConfigError(
+                [f"entrypoint: {name} has engines of DeepSpeed, whose memory is not counted"]
+            )
+        if rehearsal.plan.fake:
+            found = train_on_meta(self._trial_class, self.context, rules, plan.seed)
+            core.train.report_metrics(GROUP, 0, found)
+            return "stopped"
+        with rehearsal.counting(self.context):
+            return self._train(start, rules, rehearsal)
+
+    def _train(self, start: RunStart, rules: RunRules, rehearsal: Rehearsal | None) -> Reason:
+        core, info = self._core, self._core.info
+        assert info is not None, "a rank of an experiment"
+        plan = info.plan
+        metric = info.config.searcher.metric
+        self.trial = build_trial(self._trial_class, self.context, metric, plan.seed)
         self._loop = loop_class(self._trial_class)(
             self.trial,
             self.context,
             core,
-            RunRules.of(config, core.searcher.target),
+            rules,
             start,
             Origin.of_plan(plan, BlobStore.of(info.data_dir)),
             interruption=Interruption.of(os.environ, plan.run),

@@ -17,6 +17,7 @@ from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
 from det_jupyter.scheduler.reasons.wait import WaitingRequest
 from det_jupyter.scheduler.reasons.whatif import PoolChange
 from det_jupyter.scheduler.reasons.wording import (
+    claims_text,
     listed,
     named,
     noun,
@@ -73,16 +74,38 @@ def _gone(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
 
 
 def _occupied(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
-    users = foreign_processes(wait)
-    occupied = {name: one.occupied for name, one in wait.withheld.items() if one.occupied}
-    whole = [agent for agent in wait.all_agents() if len(occupied) > 1 or agent.id in occupied]
+    found = foreign_processes(wait)
+    users = [one for one in found if not one.claim]
+    agents = wait.all_agents()
+    claims = [
+        text
+        for name, one in sorted(wait.withheld.items())
+        for text in claims_text(
+            one.occupied,
+            wait.facts.now,
+            own_user=wait.facts.own_user,
+            where=f" of agent {one_line(name)}" if len(agents) > 1 else "",
+        )
+    ]
+    if not users:
+        if all(one.claim == "next" for one in found):
+            return *claims, "it is its turn"
+        return *claims, "it ends" if len(claims) == 1 else "they end"
+    occupied = {
+        name: slots
+        for name, one in wait.withheld.items()
+        if (slots := [slot for slot, used in one.occupied.items() if not used[0].claim])
+    }
+    whole = [agent for agent in agents if len(occupied) > 1 or agent.id in occupied]
     total = count(sum(len(agent.slots) for agent in whole), "slot")
     who = listed((process_text(user, wait.facts.now) for user in users), most=2)
     where = f" of agent {one_line(min(occupied))}" if len(occupied) == 1 else ""
     num = sum(map(len, occupied.values()))
+    ends = f"{_it(wait, 'program', len(users))} {verb(len(users), 'ends')}"
     return (
+        *claims,
         f"{who} {verb(len(users), 'uses')} {num} of {total}{where}",
-        f"{_it(wait, 'program', len(users))} {verb(len(users), 'ends')}",
+        "they end" if claims else ends,
     )
 
 

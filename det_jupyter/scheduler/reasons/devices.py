@@ -52,12 +52,16 @@ def draining(wait: WaitingRequest) -> list[Seats]:
 
 
 def foreign_processes(wait: WaitingRequest) -> list[DeviceProcess]:
-    """Return the processes on devices that the request could use, each once per agent."""
-    found: dict[tuple[str, int, str], DeviceProcess] = {}
+    """Return the processes on devices that the request could use, each once per agent.
+
+    A claim of another master is one, too.
+    """
+    found: dict[tuple[str, int, str, str], DeviceProcess] = {}
     for agent_id, withheld in sorted(wait.withheld.items()):
         for slot in sorted(withheld.occupied):
             for process in withheld.occupied[slot]:
-                found.setdefault((agent_id, process.pid, process.command), process)
+                key = (agent_id, process.pid, process.command, process.claim)
+                found.setdefault(key, process)
     return list(found.values())
 
 
@@ -83,8 +87,13 @@ def _free(wait: WaitingRequest, seats: Seats, test: Test) -> Remedy | None:
     withheld, held = wait.withheld[seats.id], held_slots(seats)
     if not wait.request.slots:
         return None
+    free_soon = [
+        slot
+        for slot in withheld.occupied_only
+        if all(one.claim != "next" for one in withheld.occupied[slot])  # nothing is to end there
+    ]
     slots = sorted(
-        withheld.occupied_only,
+        free_soon,
         key=lambda slot: (slot in held, _loss(withheld.occupied[slot]), slot),
     )
     found = _fewest(seats, slots, test)
@@ -156,9 +165,15 @@ def _freed(
     busy = [
         user.pid
         for user in users
-        if user.idle_since is None or facts.now - user.idle_since <= _IDLE_S
+        if not user.claim and (user.idle_since is None or facts.now - user.idle_since <= _IDLE_S)
     ]
-    is_safe = not busy and steps.keys() == {"shut down", "end"} and not steps["shut down"]
+    has_claims = any(user.claim for user in users)
+    is_safe = (
+        not busy
+        and not has_claims
+        and steps.keys() == {"shut down", "end"}
+        and not steps["shut down"]
+    )
     to_do = " and ".join(f"{step} {listed(who)}" for step, who in steps.items() if who)
     may_be_busy = f"; pid {listed(busy)} may be busy" if busy else ""
     return Remedy(

@@ -22,6 +22,7 @@ from det_jupyter.scheduler.reasons.reliefs import Relief, ReliefKind, by_group
 from det_jupyter.scheduler.reasons.wait import WaitingRequest
 from det_jupyter.scheduler.reasons.wording import (
     about,
+    claims_text,
     count_clause,
     file_of,
     listed,
@@ -346,8 +347,11 @@ class Sentence:
         withheld, parts = self.wait.withheld.get(seats.id), list[str]()
         if withheld and (num := len(withheld.disabled_only)):
             parts.append(count_clause(num, "more", "disabled"))
-        if withheld and (slots := withheld.occupied_only):
-            users = {user.pid: user for slot in slots for user in withheld.occupied[slot]}
+        occupied = withheld.occupied if withheld else {}
+        is_taken = {slot: any(one.claim for one in used) for slot, used in occupied.items()}
+        parts += claims_text(occupied, self.wait.facts.now, own_user=self.wait.facts.own_user)
+        if withheld and (slots := [one for one in withheld.occupied_only if not is_taken[one]]):
+            users = {user.pid: user for slot in slots for user in occupied[slot]}
             first, rest = next(iter(users.values())), len(users) - 1
             user = process_text(first, self.wait.facts.now)
             more = f" and {rest} more {noun(rest, 'process')}" if rest else ""

@@ -6,7 +6,7 @@ characters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from itertools import groupby, pairwise
 
@@ -132,6 +132,8 @@ def about(estimate: Estimate, now: float, zone: tzinfo | None) -> str:
 
 def process_text(process: DeviceProcess, now: float) -> str:
     """Describe a process that uses a device: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
+    if process.claim:
+        return f"the trial that has had a slot{_for(process.since, now)}"
     name = one_line(process.command, 40) or "a process"
     if process.notebook:
         name = f"the kernel of {file_of(process.notebook)}"
@@ -143,6 +145,46 @@ def process_text(process: DeviceProcess, now: float) -> str:
     if process.idle_since is not None:
         facts.append(f"idle for {rough_duration(now - process.idle_since)}")
     return f"{name} ({', '.join(facts)})"
+
+
+def claims_text(
+    occupied: Mapping[int, Sequence[DeviceProcess]],
+    now: float,
+    *,
+    own_user: str = "",
+    where: str = "",
+) -> list[str]:
+    """Describe the slots that other masters have claimed: whose trial has had them, for how long.
+
+    Args:
+        occupied: By slot, the processes and claims on it.
+        now: UTC seconds.
+        own_user: The user of this master.
+        where: Behind the numbers of the slots: ` of agent box`.
+    """
+    found: dict[tuple[str, str], dict[int, float | None]] = {}
+    for slot, users in sorted(occupied.items()):
+        for one in users:
+            if one.claim:
+                found.setdefault((one.claim, one.user), {})[slot] = one.since
+    texts = []
+    for (claim, user), slots in found.items():
+        which = f"{noun(len(slots), 'slot')} {numbers(list(slots))}{where}"
+        who = one_line(user) or "another user"
+        who = "another master of yours" if user and user == own_user else who
+        num = len(set(slots.values()))
+        first = min((since for since in slots.values() if since is not None), default=None)
+        if claim == "held":
+            trials = f"{who}’s {noun(num, 'trial')} {verb(num, 'has')}"
+            texts.append(f"{trials} had {which}{_for(first, now, 'up to ' * (num > 1))}")
+        else:
+            waits = f", who has waited{_for(first, now)}" if first is not None else ""
+            texts.append(f"{which} {verb(len(slots), 'is')} kept for {who}{waits}")
+    return texts
+
+
+def _for(since: float | None, now: float, most: str = "") -> str:
+    return "" if since is None else f" for {most}{rough_duration(max(0.0, now - since))}"
 
 
 def titled(experiment_id: int, name: str) -> str:

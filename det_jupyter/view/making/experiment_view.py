@@ -9,6 +9,7 @@ from det_jupyter.contract.messages import (
     CheckpointView,
     ClusterView,
     Curve,
+    ExperimentFields,
     ExperimentView,
     ImportanceView,
     Reason,
@@ -71,6 +72,8 @@ def build_view_state(
     per_epoch = steps_per_epoch(experiment)
     epoch = next(iter(per_epoch.values())) if len({*per_epoch.values()}) == 1 else None
 
+    alarm = next((trial.alarm.kind for trial in experiment.trials if trial.alarm.kind), "")
+
     def view_of(trial: TrialView) -> TrialDetails:
         return build_trial(trial, experiment, cluster, reasons, now)
 
@@ -101,7 +104,10 @@ def build_view_state(
         steps_per_epoch=epoch,
         summary=_steps(experiment, epoch) if search is None else search_summary(search),
         message=_message(experiment),
-        actions=[build_action(verb, experiment.state) for verb in VERBS],
+        actions=[
+            build_action(verb, experiment.state, obstacle_by_hand(verb, experiment, alarm))
+            for verb in VERBS
+        ],
         charts=charts,
         more_metrics=more_metrics,
         no_metrics=no_metrics(charts, status),
@@ -151,7 +157,9 @@ def _alarms_of(trial: TrialView) -> list[str]:
         return [alarm.replace(f" {TRAINING_CONTINUES}", "") for alarm in trial.alarms]
     is_unreported = trial.divergence is not None and not trial.alarms
     reported = [f"{trial.divergence}."] if is_unreported else trial.alarms
-    return [*([trial.hang.sentence()] if trial.hang else []), *reported]
+    silence = trial.allocation.silence if trial.allocation is not None else ""
+    hang = trial.hang.sentence() if trial.hang else ""
+    return [*filter(None, (f"{silence}." if silence else "", hang)), *reported]
 
 
 def _recoveries_of(trial: TrialView) -> list[str]:
@@ -168,8 +176,19 @@ def _of_trials(experiment: ExperimentView, of: Callable[[TrialView], list[str]])
     return [*texts[:MAX_NOTICES], *([f"… and {more} more of trials"] if more > 0 else [])]
 
 
-def build_action(verb: Verb, state: State) -> Action:
-    reason = _obstacle(verb, state)
+def obstacle_by_hand(verb: Verb, experiment: ExperimentFields, alarm: str) -> str:
+    """Return why an experiment that was started by hand cannot be changed; "" for others.
+
+    One whose run is silent can be killed.
+    """
+    if not experiment.is_unmanaged or (verb == "kill" and alarm == "silent"):
+        return ""
+    return "It was started by hand: interrupt its process there."
+
+
+def build_action(verb: Verb, state: State, other_obstacle: str = "") -> Action:
+    """Return a button; `other_obstacle` is why it is disabled in an open experiment, or ""."""
+    reason = _obstacle(verb, state) or other_obstacle
     return Action(
         verb=verb, label=verb.capitalize(), enabled=not reason, why=reason or _PURPOSE[verb]
     )

@@ -27,7 +27,7 @@ from det_jupyter.view.making.experiment_facts import (
     steps_of,
     trial_status,
 )
-from det_jupyter.view.making.experiment_view import build_action
+from det_jupyter.view.making.experiment_view import build_action, obstacle_by_hand
 from det_jupyter.view.making.slot_bars import build_agent
 from det_jupyter.view.making.trial_view import build_rank
 from det_jupyter.view.making.waits import MAX_SENTENCE, build_remedies, disk_sentence, summary
@@ -82,7 +82,12 @@ def build_row(row: ExperimentRow, entry: QueueEntry | None, now: float) -> Exper
             "remedies": build_remedies(remedies),
             "failure": shortened(row.failure, MAX_SENTENCE),
             "alarm": shortened(row.alarm, MAX_SENTENCE),
-            "actions": [] if is_over else [build_action(verb, row.state) for verb in VERBS],
+            "actions": []
+            if is_over
+            else [
+                build_action(verb, row.state, obstacle_by_hand(verb, row, row.alarm_kind))
+                for verb in VERBS
+            ],
         }
     )
 

@@ -206,16 +206,22 @@ def facts_of(
 def _state(slot: SlotStatus) -> str:
     words = {"used": "in use", "leaving": "asked to leave", "occupied": "used by another process"}
     word = words.get(slot.state, slot.state)
+    if slot.state == "occupied" and slot.processes and slot.processes[0].claim:
+        is_held = slot.processes[0].claim == "held"
+        word = "used by another user" if is_held else "kept for another user, who is next"
     return f"{word}, disabled when its trial is over" if slot.is_draining else word
 
 
 def _process(process: DeviceProcess, now: float) -> str:
-    parts = [f"pid {process.pid}"] if process.pid else []
-    parts += [f"of {shortened(process.user)}"] if process.user else []
+    parts = [f"pid {process.pid}"] if process.pid and not process.claim else []
+    parts += [f"of {shortened(process.user)}"] if process.user and not process.claim else []
     what = "Jupyter kernel" if process.kernel_id else shortened(process.command)
     parts += [what] if what else []
     parts += [f"notebook {shortened(process.notebook)}"] if process.notebook else []
     parts += [f"{size(process.memory_bytes)} used"] if process.memory_bytes else []
+    if process.since is not None:
+        verb = "since" if process.claim == "held" else "waits since"
+        parts.append(f"{verb} {short_time(process.since, now)}")
     if process.idle_since is not None:
         parts.append(f"idle since {short_time(process.idle_since, now)}")
     return ", ".join(parts)

@@ -16,7 +16,7 @@ export type Verb = 'pause' | 'activate' | 'kill';
 
 export type Mark = 'promoted' | 'finished' | 'running' | 'resting' | 'stopped' | 'error' | 'canceled';
 
-export type AlarmKind = '' | 'diverged' | 'hangs' | 'waits for room' | 'uploads wait';
+export type AlarmKind = '' | 'diverged' | 'hangs' | 'waits for room' | 'uploads wait' | 'silent';
 
 export interface IRemedyButton {
   id: string;
@@ -424,6 +424,7 @@ export interface IExperimentRow {
   ended_at: number | null;
   held_s: number;
   is_archived: boolean;
+  is_unmanaged: boolean;
   priority: number;
   name: string;
   status: Status;

@@ -75,6 +75,7 @@ def options(**changes: Any) -> argparse.Namespace:
         "address": "",
         "leave_after_s": 3600.0,
         "fence_after_s": None,
+        "grace_s": 3600.0,
     }
     return argparse.Namespace(**defaults | changes)
 
@@ -351,6 +352,7 @@ def test_the_command_line_of_an_agent_elsewhere_is_passed_on(
     started = Started(monkeypatch)
     monkeypatch.setattr(sys, "stdin", io.StringIO("the credentials"))
     words = "--credentials --port 7 --address 10.0.0.2 --leave-after-s 5 --fence-after-s 90"
+    words += " --grace-s 60"
     more = "--target m:f --agent a=cpu:1 --agent b=cpu:2"
     assert run_main(monkeypatch, *words.split(), *more.split()) == 0
     assert started.keeps_share == [True]
@@ -358,7 +360,7 @@ def test_the_command_line_of_an_agent_elsewhere_is_passed_on(
     ((given, text),) = started.agents
     assert text == "the credentials"
     assert (given.port, given.address) == (7, "10.0.0.2")
-    assert (given.leave_after_s, given.fence_after_s) == (5.0, 90.0)
+    assert (given.leave_after_s, given.fence_after_s, given.grace_s) == (5.0, 90.0, 60.0)
     assert given.agent == ["a=cpu:1", "b=cpu:2"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("the credentials"))
     with pytest.raises(SystemExit, match=f"another agent uses {paths.data_dir()}"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -174,6 +175,24 @@ def test_outside_of_experiments_there_is_one_operation(
         assert lengths == [expected]
         units = context.searcher.get_configured_units()
         assert units is (core.Unit.EPOCHS if isinstance(given, Length) else core.Unit.BATCHES)
+
+
+def test_ranks_on_several_computers_leave_when_one_of_them_is_to(tmp_path: Path) -> None:
+    create_page(tmp_path / "control")
+    page = ControlPage(tmp_path / "control")
+    asked = list[bool]()
+
+    def allgather(value: bool) -> list[bool]:
+        asked.append(value)
+        return [False, value]
+
+    first = cast(Any, SimpleNamespace(local_rank=0, cross_size=2, allgather=allgather))
+    assert not core.PreemptContext(page, first).should_preempt()
+    page.raise_signal("preempt")
+    assert core.PreemptContext(page, first).should_preempt()
+    first.local_rank = 1
+    assert not core.PreemptContext(page, first).was_asked()
+    assert asked == [False, True]
 
 
 def test_who_asks_whether_to_leave_is_a_mode(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_the_agent_gets_credentials_by_stdin_and_nothing_of_ray(
     folder = tmp_path / f"det-agent-{os.geteuid()}" / "m-ray-n-1"
     assert state["agent"] == "ray-n-1"
     assert state["output"].splitlines() == [
-        "secret -m det_jupyter.agent --credentials",
+        "secret -m det_jupyter.agent --credentials --grace-s 20",
         f"RAY_AUTH_TOKEN=None DET_JUPYTER_CPU_SLOTS=2 DET_JUPYTER_HOME={folder}",
     ]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700

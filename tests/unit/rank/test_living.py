@@ -26,7 +26,7 @@ from det_jupyter.contract.run.journal import (
     parse_line,
 )
 from det_jupyter.core.peer_errors import PeerLost
-from det_jupyter.errors import InvalidHP
+from det_jupyter.errors import ConfigError, InvalidHP
 from det_jupyter.rank import rank as module
 from det_jupyter.rank import rendezvous
 from det_jupyter.rank.endings import ExitedWith
@@ -115,6 +115,18 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 def records(folder: Path, rank: int = 0) -> list[Record]:
     lines = (folder / f"journal-{rank}").read_bytes().splitlines()
     return [parse_line(line) for line in lines]
+
+
+def test_a_function_is_not_called_to_measure_batches(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train() -> None: ...
+
+    world.entrypoint = train
+    monkeypatch.setenv("DET_JUPYTER_REHEARSAL", "memory=1")
+    with pytest.raises(ConfigError, match="train is a function, which would train to its end"):
+        RankProgram(make_spec(tmp_path)).live()
+    assert "run" not in world.done
 
 
 def test_a_rank_that_trains_a_class_journals_its_start_and_its_end(

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import Capsule, RankSpec
+from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.rank import __main__ as main_module
 from det_jupyter.rank import process as module
 from det_jupyter.rank import rank as rank_module
@@ -36,10 +38,11 @@ class Ended(BaseException):
 @pytest.fixture
 def interpreter() -> Iterator[None]:
     """Restore what the interpreter of a rank gets."""
-    before = signal.getsignal(signal.SIGINT)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     settings = dict(multiprocessing.current_process()._config)  # type: ignore[attr-defined]
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+        signal.signal(number, handler)
     multiprocessing.current_process()._config.clear()  # type: ignore[attr-defined]
     multiprocessing.current_process()._config.update(settings)  # type: ignore[attr-defined]
     vars(builtins).pop("display", None)
@@ -64,6 +67,35 @@ def test_an_interpreter_of_a_rank_ignores_interrupts_and_shows_objects(
     folder = tmp_path / "pymp-1"
     assert get_temp_dir() == str(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.usefixtures("interpreter")
+def test_a_rank_that_reads_requests_leaves_at_sigterm_and_another_one_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faulthandler, "enable", lambda: None)
+    monkeypatch.setattr(module, "warn_of_users_threads", lambda: None)
+    spec = make_spec(tmp_path)
+    control = RunDir(Path(spec.run_dir)).control
+    prepare_python(spec)
+
+    def end() -> int:
+        """Send SIGTERM to a copy of this process; return its exit status."""
+        pid = os.fork()
+        if pid == 0:
+            module._leave(RunDir(control.parent), os.getpid(), signal.SIGTERM, None)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    assert end() == -signal.SIGTERM
+    with closing(ControlPage(control)) as page:
+        assert not page.check("preempt")
+        assert end() == 0
+        assert page.is_raised("preempt")
+    if (pid := os.fork()) == 0:  # a process that the user's code has forked
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
 
 
 class Process:

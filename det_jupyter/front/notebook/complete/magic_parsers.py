@@ -61,6 +61,7 @@ _CELL = (
         help="train N batches (5) in this kernel; submit nothing",
     ),
     flag("--preview", help="show what the search would train; submit nothing"),
+    flag("--estimate", help="the same with memory and time of a batch, measured on its slots"),
     argument(
         "--seconds-per-batch", type=positive, metavar="X", help="seconds a batch, for --preview"
     ),
@@ -92,6 +93,7 @@ EXPERIMENT = VerbGroup(
   %%det_experiment --slots 2          submit the YAML below it
   %%det_experiment --local            a few batches right here, for prints and breakpoints
   %%det_experiment --preview          what the search below it would train
+  %%det_experiment --estimate         and how much memory and time its trials need
   %%det_experiment --context src      its ranks work in a copy of the folder src
   %%det_script train.py               keep the cell as a file of that copy
   %det_experiment list                everything that runs or ran

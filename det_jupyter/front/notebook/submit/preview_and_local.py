@@ -1,4 +1,4 @@
-"""`--preview` and `--local`, which submit nothing, and `det_jupyter.preview`."""
+"""`--preview`, `--estimate` and `--local`, which submit nothing, and `det_jupyter.preview`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,17 @@ from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.slots_and_queue import Displayed
 from det_jupyter.front.notebook.submit.checks import find_class_problems
 from det_jupyter.front.notebook.submit.contexts import SCRIPTS
-from det_jupyter.front.notebook.submit.submitting import print_notices, read_draft
-from det_jupyter.front.verbs.search_preview import render_page, render_text
+from det_jupyter.front.notebook.submit.submitting import (
+    caller_of,
+    prepare_request,
+    print_notices,
+    read_draft,
+)
+from det_jupyter.front.verbs.search_preview import (
+    preview_with_estimates,
+    render_page,
+    render_text,
+)
 
 
 @explains_arguments
@@ -63,11 +72,20 @@ def preview(
 def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Displayed[PreviewView]:
     """Return what the search of a cell would train; print notices about probable mistakes.
 
+    With `--estimate` also what memory its trials need, for which some batches are trained.
+
     Raises:
         ConfigError: Everything that is wrong with the configuration, with the cell's lines.
+        CaptureError: With `--estimate`: everything that cannot be sent to the ranks.
     """
-    draft = read_draft(cell, options)
-    view = preview_draft(connection.client(), draft, options.seconds_per_batch)
+    draft, client = read_draft(cell, options), connection.client()
+    if options.estimate:
+        ready, request = prepare_request(draft, caller_of(options, shell))
+        view = preview_with_estimates(
+            client, draft, ready.config, request, options.seconds_per_batch
+        )
+    else:
+        view = preview_draft(client, draft, options.seconds_per_batch)
     entrypoint = str(draft.merged().get("entrypoint"))
     for notice in view.notices + find_entrypoint_traps(entrypoint, shell.user_ns, shell):
         print(f"Note: {notice}")

@@ -63,7 +63,7 @@ class Ready:
 
 
 def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
-    return submit_draft(read_draft(cell, options), _caller_of(options, shell))
+    return submit_draft(read_draft(cell, options), caller_of(options, shell))
 
 
 def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
@@ -74,16 +74,7 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
             lines of the text.
         CaptureError: Everything that cannot be sent to the ranks.
     """
-    ready = _prepare(draft, caller)
-    request = CreateExperiment(
-        config=draft.document,
-        template=draft.template_name,
-        capsule=ready.capsule,
-        python=sys.executable,
-        cwd=str(present_folder()),
-        notebook=notebook_path(caller),
-        queue_anyway=caller.queue_anyway,
-    )
+    ready, request = prepare_request(draft, caller)
     try:
         view = connection.client().create(request)
     except ConfigError as error:
@@ -96,10 +87,28 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
     return experiment_handles.experiment_of(view)
 
 
+def prepare_request(draft: Draft, caller: Caller) -> tuple[Ready, CreateExperiment]:
+    """Check and capture an experiment; return it and the request that submits it.
+
+    Raises:
+        ConfigError, CaptureError: As `submit_draft`.
+    """
+    ready = _prepare(draft, caller)
+    return ready, CreateExperiment(
+        config=draft.document,
+        template=draft.template_name,
+        capsule=ready.capsule,
+        python=sys.executable,
+        cwd=str(present_folder()),
+        notebook=notebook_path(caller),
+        queue_anyway=caller.queue_anyway,
+    )
+
+
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     """Check everything as a submission does, and print what would be sent; submit nothing."""
     draft = read_draft(cell, options)
-    ready = _prepare(draft, _caller_of(options, shell), is_dry=True)
+    ready = _prepare(draft, caller_of(options, shell), is_dry=True)
     config, capsule = ready.config, ready.capsule
     print(f"“{config.name}” is ready {_to_run(config, connection.client())}.")
     if capsule.payload or ready.plan is not None:
@@ -159,7 +168,7 @@ def print_notices(draft: Draft, config: ExperimentConfig, others: Sequence[str] 
         print(f"Note: {notice}")
 
 
-def _caller_of(options: argparse.Namespace, shell: Any) -> Caller:
+def caller_of(options: argparse.Namespace, shell: Any) -> Caller:
     return Caller(
         namespace=shell.user_ns,
         shell=shell,

@@ -194,7 +194,7 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
-        agent.lost = event.lost
+        agent.lost, agent.is_shared = event.lost, event.is_shared
         turn.queue.mark_changed()
 
 

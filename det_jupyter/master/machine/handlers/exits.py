@@ -9,6 +9,7 @@ parts have exited, or are lost with their agents: a trial never has two gangs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from det_jupyter.contract.messages import (
@@ -27,7 +28,7 @@ from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_a
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.full_disks import wait_for_room
-from det_jupyter.master.machine.rules.gang_ends import cause_part, merge_ends
+from det_jupyter.master.machine.rules.gang_ends import cause_part, ends_by_others, merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
 from det_jupyter.master.machine.rules.hanging import failure_of_hang, forget_hang
 from det_jupyter.master.machine.rules.log_policies import agent_of
@@ -63,6 +64,8 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if found is None:
         return
     trial, allocation = found
+    if turn.state.experiment(trial.experiment_id).is_unmanaged:  # it may be taken in later
+        turn = replace(turn, now=min(turn.now, event.at))
     part = allocation.part_with(event.exit_codes)
     if part is None:
         raise Conflict(
@@ -81,7 +84,8 @@ def on_gang_exited(turn: Turn, event: GangExited) -> None:
     if others:
         turn.touch(trial, f"run {allocation.run}: ranks {part.ranks} have exited")
         if part.has_failed and not is_ending:
-            turn.send_to_parts(others, KillGang(allocation_id=allocation.id))
+            lets_save = ends_by_others(allocation, part)
+            turn.send_to_parts(others, KillGang(allocation_id=allocation.id, lets_save=lets_save))
     elif turn.state.experiment(trial.experiment_id).is_given_up:
         end_given_up(turn, trial)
     else:
@@ -124,6 +128,10 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     turn.touch(trial, f"run {allocation.run} ended: {outcome}{why}")
     if outcome is not GangOutcome.FAILED:
         trial.message = ""  # a message of a log policy does not apply, as the run has not failed
+    if outcome in _RUNS_AGAIN and turn.state.experiment(trial.experiment_id).is_unmanaged:
+        trial.failure, _ = find_failure(allocation, event)
+        _end_as_failed(turn, trial, trial.failure.error)
+        return
     if outcome in _RUNS_AGAIN:
         trial.avoids = sorted({*trial.avoids, *allocation.excludes})
     match outcome:

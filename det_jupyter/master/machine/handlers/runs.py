@@ -182,7 +182,9 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             else:
                 record_deleted(turn, [record.uuid])
         case LastStepSaved():
-            allocation.last_step = record
+            known = allocation.last_step  # ranks on several computers save by themselves
+            if known is None or record.steps_completed >= known.steps_completed:
+                allocation.last_step = record
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():

@@ -69,6 +69,14 @@ class ContinueRequested(Configured):
 Request = AnyChange | ExperimentSubmitted | ContinueRequested
 
 
+class UnmanagedHeard(Wire):
+    """An unmanaged run has not reported since `silent_since`; None: it has reported again."""
+
+    kind: Literal["unmanaged_heard"] = "unmanaged_heard"
+    allocation_id: str
+    silent_since: float | None
+
+
 class DevicesReported(Wire):
     """An agent reported, by slot, why its devices cannot be given out."""
 
@@ -76,6 +84,7 @@ class DevicesReported(Wire):
     agent_id: str
     processes: dict[int, list[DeviceProcess]]  # processes that are not our ranks
     lost: dict[int, DeviceFault] = {}
+    is_shared: bool = False
 
 
 class ExperimentDeleted(Wire):
@@ -162,6 +171,7 @@ class AgentRegistered(Wire):
     runs: list[RunReport] = []
     devices: dict[int, list[DeviceProcess]] = {}
     lost: dict[int, DeviceFault] = {}
+    is_shared: bool = False
     is_remote: bool = False  # it uses the listener for agents on other computers
     versions: dict[str, str] = {}
     # Address of its computer for other agents; "": the same computer as the master.
@@ -277,6 +287,7 @@ class RecordArrived(Wire):
 
 Event = Annotated[
     Request
+    | UnmanagedHeard
     | DevicesReported
     | ExperimentDeleted
     | CheckpointsDeleted

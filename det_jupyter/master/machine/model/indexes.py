@@ -53,7 +53,8 @@ class Indexes:
             unfinished.add(trial.id)
         allocation = trial.allocation
         held: frozenset[str] = frozenset()
-        if allocation is not None and allocation.holds_slots:
+        is_unmanaged = self._state.experiments[trial.experiment_id].is_unmanaged
+        if allocation is not None and allocation.holds_slots and not is_unmanaged:
             held = frozenset(allocation.agent_ids)
         before = self._agents_of.pop(trial.id, frozenset())
         for agent_id in before - held:

@@ -3,7 +3,7 @@
     trial                               in the queue
     QUEUED                              waits in its experiment's pool
     STARTING, RUNNING, STOPPING         holds slots in the pool of each of its agents
-    anything else                       is not in the queue
+    anything else, or unmanaged         is not in the queue
 
 A handler that changes a trial or an experiment touches it afterwards (turn.py), which updates the
 look-ups; pools and agents are read from the state itself.
@@ -95,6 +95,8 @@ class Queue:
         if allocation is None or allocation.state is AllocationState.ENDED:
             return None
         experiment = self._state.experiments[trial.experiment_id]
+        if experiment.is_unmanaged:
+            return None
         request = Request(
             id=allocation.id,
             group=experiment.id,
@@ -126,7 +128,11 @@ class Queue:
             self._snapshots[name] = self._make_snapshot(name)
         return self._snapshots[name]
 
-    def _make_snapshot(self, name: str) -> Snapshot:
+    def without_neighbours(self, name: str) -> Snapshot:
+        """Return a pool as if no other master used the slots of its agents."""
+        return self._make_snapshot(name, has_neighbours=False)
+
+    def _make_snapshot(self, name: str, *, has_neighbours: bool = True) -> Snapshot:
         state = self._state
         config, agents = state.pool_configs[name], state.agents_of(name)
         waiting = [one for one in self._waiting.values() if self._pools[one.group] == name]
@@ -135,7 +141,12 @@ class Queue:
         return Snapshot(
             rules=to_rules(config),
             agents={
-                agent.id: agent_slots(agent, config, cut_from=state.cut_from(agent.id))
+                agent.id: agent_slots(
+                    agent,
+                    config,
+                    cut_from=state.cut_from(agent.id),
+                    has_neighbours=has_neighbours,
+                )
                 for agent in agents
             },
             groups=dict(self.groups),
@@ -207,6 +218,7 @@ def agent_slots(
     *,
     is_whole: bool = False,
     cut_from: frozenset[str] = frozenset(),
+    has_neighbours: bool = True,
 ) -> AgentSlots:
     """Return which slots of an agent may be given out in a pool.
 
@@ -215,13 +227,17 @@ def agent_slots(
         config: The pool.
         cut_from: Agents that it cannot reach.
         is_whole: Return all slots, as if the agent was connected and none was withheld.
+        has_neighbours: Whether slots that other masters have claimed are left out.
     """
     barred: set[int] = set()
     if not is_whole:
         barred.update(agent.disabled)
         barred.update(agent.lost)
-        if not config.share_devices:
-            barred.update(slot_id for slot_id, users in agent.occupied.items() if users)
+        barred.update(
+            agent.used_by_others(
+                shares_devices=config.share_devices, has_neighbours=has_neighbours
+            )
+        )
         if agent.is_away:
             barred.update(slot.id for slot in agent.slots)
     is_drained = not is_whole and len(agent.disabled) >= max(1, len(agent.slots))

@@ -24,6 +24,7 @@ from det_jupyter.contract.messages import (
     StoredModel,
     StoredTrial,
     StoredVersion,
+    WantSlots,
     Wire,
 )
 from det_jupyter.contract.values.alerts import AlertKind
@@ -105,6 +106,7 @@ class Experiment(StoredExperiment, Configured):
     is_given_up: bool = False  # it was ended because of such an event
     alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
     source: str = ""  # of an imported experiment: where its runs come from
+    run_keys: list[str] = []  # of an unmanaged one: the keys of its runs
 
     def reconfigure(
         self,
@@ -205,6 +207,8 @@ class Agent(Wire):
     disabled: list[int] = []  # slots that a user has disabled
     occupied: dict[int, list[DeviceProcess]] = {}  # by slot: other processes on its device
     lost: dict[int, DeviceFault] = {}  # by slot: its device does not work
+    is_shared: bool = False  # other masters use its slots, too
+    wants: WantSlots = WantSlots(sizes=[], slot_ids=[])  # what it was sent last
     is_remote: bool = False  # on another computer; there it ends its gangs when the master is away
     is_removed: bool = False  # a user has removed it: it cannot connect any more
     versions: dict[str, str] = {}  # versions of Python and torch, if it is on another computer
@@ -212,6 +216,21 @@ class Agent(Wire):
     left_slots: list[SlotView] = []  # of an exiting agent: the slots that it had
     cluster: str = ""  # the cluster that its computer is a node of, if it is one
     node: str = ""  # the node, as the cluster identifies it
+
+    def used_by_others(
+        self, *, shares_devices: bool, has_neighbours: bool = True
+    ) -> dict[int, list[DeviceProcess]]:
+        """Return by slot why it is not given out: processes of others, claims of other masters.
+
+        Args:
+            shares_devices: Whether processes are no reason.
+            has_neighbours: Whether claims are one.
+        """
+        found = {
+            slot: [one for one in users if (has_neighbours if one.claim else not shares_devices)]
+            for slot, users in self.occupied.items()
+        }
+        return {slot: users for slot, users in found.items() if users}
 
     @property
     def former(self) -> Agent:

@@ -86,6 +86,11 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
 
 
 def _check_code(experiment: Experiment, done: str) -> None:
+    if experiment.is_unmanaged:
+        raise Conflict(
+            f"experiment {experiment.id} was started by hand and cannot be {done}: its code is "
+            f"not here; start its program again, with name={experiment.name!r} it goes on"
+        )
     if experiment.source and not experiment.capsule.has_code:
         raise Conflict(
             f"experiment {experiment.id} was imported from {experiment.source} and cannot be "
@@ -133,6 +138,32 @@ def reopen(turn: Turn, experiment: Experiment, new: Configured) -> None:
         _update_hparams(turn, incomplete[0], before, settings)
     keep_period = settings.min_validation_period == before.min_validation_period
     _apply_config(turn, experiment, new)
+    _open_again(turn, experiment)
+    for trial in incomplete:
+        settle_changes(trial, keep_period=keep_period)
+        _reopen_trial(turn, trial)
+
+
+def reopen_unmanaged(turn: Turn, experiment: Experiment, new: Configured) -> None:
+    """Make an unmanaged experiment that is over ACTIVE again.
+
+    Args:
+        turn: The event being handled.
+        experiment: An experiment that is over.
+        new: Its configuration from now on.
+
+    Raises:
+        ConfigError: The configuration has another metric or storage than before.
+    """
+    _check_unchangeable(experiment.config, new.config)
+    (trial,) = turn.state.trials_of(experiment)
+    _update_hparams(turn, trial, experiment.settings, new.settings)
+    _apply_config(turn, experiment, new)
+    _open_again(turn, experiment)
+    _reopen_trial(turn, trial)
+
+
+def _open_again(turn: Turn, experiment: Experiment) -> None:
     move(experiment, State.ACTIVE)
     experiment.ended_at = None
     experiment.message = ""
@@ -140,9 +171,6 @@ def reopen(turn: Turn, experiment: Experiment, new: Configured) -> None:
     experiment.is_given_up = False
     withdraw(experiment)
     turn.touch(experiment)
-    for trial in incomplete:
-        settle_changes(trial, keep_period=keep_period)
-        _reopen_trial(turn, trial)
 
 
 def report_existing_trial(turn: Turn, experiment: Experiment, create: Create) -> list[Action]:

@@ -64,6 +64,17 @@ def earliest_failure(failures: Sequence[RankFailure]) -> RankFailure:
     return min(failures, key=lambda failure: (failure.is_echo, failure.at, failure.rank))
 
 
+def ends_by_others(allocation: Allocation, part: GangPart) -> bool:
+    """Return whether a part was killed or lost, or has failed because another part was."""
+    end = part.exited
+    assert end is not None
+    rank = cause_of_part(end)
+    code = end.exit_codes.get(rank) if rank is not None else None
+    failures = [failure for failure in allocation.failures if failure.rank in part.ranks]
+    is_killed = code is not None and code < 0
+    return end.lost or is_killed or not _is_own_failure(end, failures)
+
+
 def _precedence(allocation: Allocation, part: GangPart) -> tuple[int, float, int]:
     """Return a sort key: the part with the smallest key was the cause of the gang's end."""
     end = part.exited

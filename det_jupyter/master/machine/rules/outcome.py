@@ -16,9 +16,9 @@ The first condition that is met decides:
     a rank reported preempted, or it   PREEMPTED         goes on if the experiment is active
       was killed at the deadline
     its agent or fork server exited,   LOST              not the trial's fault: restarted, and not
-      computers are cut apart, or a                      counted as a restart; but MAX_LOSSES of
-      GPU of it is lost                                  them in a row before the first step are
-                                                         a failure, LOST_BY_OTHERS left out
+      computers are cut apart, a GPU                     counted as a restart; but MAX_LOSSES of
+      of it is lost, or another master                   them in a row before the first step are
+      has taken its slots                                a failure, LOST_BY_OTHERS left out
     anything else                      FAILED            restarted up to max_restarts times, unless
                                                          the failure is final or a log policy
                                                          forbids it. If a disk was full: restarted
@@ -61,7 +61,7 @@ _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?")
 # Runs lost in a row after which a trial is not restarted: it may exhaust the memory.
 MAX_LOSSES = 5
 # Losses that a trial cannot cause, however much memory it uses.
-LOST_BY_OTHERS = (Loss.LEAVING, Loss.MASTER, Loss.CUT)
+LOST_BY_OTHERS = (Loss.LEAVING, Loss.MASTER, Loss.CUT, Loss.TAKEN)
 
 
 class GangOutcome(StrEnum):
@@ -289,6 +289,8 @@ def loss_text(exited: GangExited, agent: str) -> str:
             return f"agent {agent} was without the master for too long"
         case Loss.CUT:
             return exited.cut.sentence if exited.cut is not None else "computers were cut apart"
+        case Loss.TAKEN:
+            return f"another user's master was faster to take a slot of agent {agent}"
         case Loss.UNKNOWN:
             return f"agent {agent} or its fork server died"
         case _:

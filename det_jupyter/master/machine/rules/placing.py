@@ -68,11 +68,42 @@ def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
     allocation = trial.allocation
     assert allocation is not None
     of_agents = _in_rank_order(turn, placement.parts)
-    allocation.agent_id = of_agents[0].agent_id
     allocation.agent_ids, allocation.slots = _assign_slots(turn, of_agents)
     allocation.parts = _make_parts(turn, allocation.agent_ids)
     allocation.promised = []
     allocation.is_backfill = placement.is_backfill
+    _begin_run(turn, trial, allocation, begins_at_checkpoint=True)
+    send_start(turn, trial, allocation, allocation.parts)
+
+
+def begin_unmanaged(turn: Turn, trial: Trial, agent_id: str, slots: list[SlotView]) -> None:
+    """Begin the run of a trial whose ranks a user has started.
+
+    Args:
+        turn: The event being handled.
+        trial: A trial that is queued.
+        agent_id: Stands for the agent; no agent has this name.
+        slots: The devices of the ranks.
+    """
+    allocation = trial.allocation
+    assert allocation is not None
+    allocation.agent_ids, allocation.slots = [agent_id] * len(slots), slots
+    allocation.parts = [GangPart(agent_id=agent_id, is_remote=True, ranks=list(range(len(slots))))]
+    # Without a checkpoint of ours, the code may go on at any step.
+    has_one = trial.latest_checkpoint is not None
+    _begin_run(turn, trial, allocation, begins_at_checkpoint=has_one)
+
+
+def _begin_run(
+    turn: Turn, trial: Trial, allocation: Allocation, *, begins_at_checkpoint: bool
+) -> None:
+    """Begin the run of a queued trial, whose allocation has its slots and parts.
+
+    Args:
+        begins_at_checkpoint: Whether its metrics are reported again from the latest checkpoint
+            on, or from the beginning if there is none.
+    """
+    allocation.agent_id = allocation.agent_ids[0]
     allocation.starts_from = trial.latest_checkpoint
     experiment = turn.state.experiment(trial.experiment_id)
     allocation.started_at = turn.now
@@ -81,15 +112,14 @@ def _start(turn: Turn, trial: Trial, placement: Placement) -> None:
         turn.touch(experiment)
     trial.waiting_for = None
     move_allocation(trial, AllocationState.STARTING)
-    where = " and ".join(part.agent_id for part in of_agents)
+    where = " and ".join(dict.fromkeys(allocation.agent_ids))
     turn.touch(trial, f"run {allocation.run} starts on {where}")
-    if trial.runs > 1:
+    if trial.runs > 1 and begins_at_checkpoint:
         _truncate_metrics(turn, trial, allocation)
     allocation.planned_target = trial.target
     allocation.planned_is_last = trial.target_is_last
     allocation.planned_best = experiment.best_metric
     allocation.planned_orders = changes_of(trial)
-    send_start(turn, trial, allocation, allocation.parts)
 
 
 def _in_rank_order(turn: Turn, parts: tuple[AgentPart, ...]) -> list[AgentPart]:

@@ -97,6 +97,11 @@ class AgentLinks:
         self._ticked_at = time.monotonic()
         self.registered = asyncio.Event()  # set once any agent has registered
 
+    @property
+    def running_s(self) -> float:
+        """Seconds for which this process has run."""
+        return self._running_s
+
     def open(self, agent_id: str, session: str) -> AgentLink:
         """Return a new link to an agent; the agent's earlier link is closed."""
         if old := self._links.get(agent_id):

@@ -177,7 +177,10 @@ class _Intake:
             case DevicesSeen():
                 self._transaction.take(
                     DevicesReported(
-                        agent_id=self._agent_id, processes=report.processes, lost=report.lost
+                        agent_id=self._agent_id,
+                        processes=report.processes,
+                        lost=report.lost,
+                        is_shared=report.is_shared,
                     )
                 )
             case RoomReported():

@@ -63,6 +63,9 @@ function alarmWord({ alarm_kind: kind }: ITrialLine, trans: ITrans): string {
   if (kind === 'uploads wait') {
     return trans.__('uploads wait');
   }
+  if (kind === 'silent') {
+    return trans.__('silent');
+  }
   return kind === 'hangs' ? trans.__('hangs') : trans.__('diverged');
 }
 

@@ -44,6 +44,7 @@ export function line(id: number, fields: Partial<IExperimentRow> = {}): IExperim
     priority: 42,
     position: id,
     is_archived: false,
+    is_unmanaged: false,
     is_quiet: false,
     wait: '',
     remedies: [],

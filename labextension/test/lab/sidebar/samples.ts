@@ -25,6 +25,7 @@ export function line(id: number, changes: Partial<IExperimentRow> = {}): IExperi
     priority: 42,
     position: id,
     is_archived: false,
+    is_unmanaged: false,
     is_quiet: false,
     wait: '',
     remedies: [],

@@ -89,6 +89,37 @@ def test_gangs_are_ended_when_the_master_has_not_answered_for_too_long(
     assert "the master has not answered for 60 s: the gangs are ended" in caplog.text
 
 
+def test_gangs_may_save_within_the_time_that_an_agent_has_to_exit(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[tuple[str, float | None]]()
+
+    async def act() -> None:
+        runner = make_runner(folder)
+        monkeypatch.setattr(agent_service, "open_link", Master().open)
+        service = AgentService(offer=Offer(agent_id="b", slots=[SLOT]), session="s", runner=runner)
+
+        async def save(timeout_s: float) -> None:
+            calls.append(("save", round(timeout_s)))
+
+        async def lose(loss: Loss, timeout_s: float) -> None:
+            calls.append((loss, timeout_s))
+
+        async def report(left_s: float | None) -> None:
+            calls.append(("report", left_s and round(left_s)))
+
+        monkeypatch.setattr(runner, "save", save)
+        monkeypatch.setattr(runner, "lose", lose)
+        monkeypatch.setattr(service, "report_exits", report)
+        now = asyncio.get_running_loop().time()
+        runner.leave_by(now + 500.0)
+        runner.leave_by(now + 900.0)  # a second signal
+        await serve([service], runner=runner, leave_after_s=3600.0)
+
+    asyncio.run(act())
+    assert calls == [("save", 494), (Loss.LEAVING, 1.0), ("report", 499)]
+
+
 @pytest.mark.parametrize("cause", ["order", "no master"])
 def test_serving_ends_by_order_or_when_nobody_needs_the_agent(
     folder: Path, monkeypatch: pytest.MonkeyPatch, cause: str

@@ -205,3 +205,16 @@ def test_a_computer_that_was_cut_off_after_another_loss_is_not_the_cause() -> No
     gang.lose(Loss.LEAVING)
     gang.cut_off(cut)
     assert (gang.to_report(at=5.0).loss, gang.to_report(at=5.0).cut) == (Loss.LEAVING, None)
+
+
+def test_ranks_that_save_and_exit_after_a_cut_have_not_failed() -> None:
+    cut = Cut(from_agent="a", to_agent="b", why="no answer")
+    gang, kills = make_gang(2)
+    gang.note_cut(cut)
+    assert kills.pids == []
+    gang.rank_exited(RankExit(0, 1))
+    gang.cut_off(cut)
+    assert kills.pids == [101]
+    gang.rank_exited(RankExit(1, -9))
+    report = gang.to_report(at=5.0)
+    assert (report.lost, report.loss, report.cut) == (True, Loss.CUT, cut)

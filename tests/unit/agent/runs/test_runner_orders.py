@@ -441,6 +441,27 @@ def test_what_a_program_has_started_is_ended_before_its_end_is_journaled(
     play(scenario)
 
 
+def test_gangs_whose_code_reads_requests_may_leave_before_the_agent_exits(
+    play: Callable[..., None],
+) -> None:
+    async def scenario(runner: Runner, launches: Launches) -> None:
+        reads = await started(runner, make_plan("1.1.1", [], slots=1))
+        other = await started(runner, make_plan("2.1.1", [], slots=1))
+        with reads.open_page() as page:
+            page.check("preempt")
+            saving = asyncio.create_task(runner.save(60.0))
+            while not page.is_raised("preempt"):
+                await asyncio.sleep(0)
+        launches.exits["1.1.1"].put_nowait(RankExit(0, 0))
+        await saving
+        assert (reads.exited is not None, other.exited) == (True, None)
+        with other.open_page() as page:
+            assert not page.is_raised("preempt")
+        await runner.save(60.0)  # nothing is left to wait for
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("order", ["kill", "lose"])
 def test_the_end_that_was_ordered_first_is_the_cause_until_all_is_cleaned_up(
     play: Callable[..., None], monkeypatch: pytest.MonkeyPatch, order: str

@@ -7,7 +7,7 @@ import os
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from det_jupyter.agent.runs import survivors
 from det_jupyter.agent.runs.active_run import ActiveRun
 from det_jupyter.agent.starting.rank_processes import RankExit
 from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run import control_page
 from det_jupyter.contract.run.step_page import Phase, StepPage
 
 KILLED = RankExit(1, -9)
@@ -78,3 +79,45 @@ def test_a_rank_that_has_ended_is_not_waited_for(active: ActiveRun) -> None:
     with closing(StepPage.create(active.run.dir.step(0), 2**30)) as page:
         page.set_phase(Phase.READY, 3)
     assert wait(active) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("phase", "waits"), [(Phase.DONE, True), (Phase.SAVED, True), (Phase.FAILED, False)]
+)
+def test_a_rank_that_has_failed_because_of_others_is_survived(
+    active: ActiveRun, phase: Phase, *, waits: bool
+) -> None:
+    for rank, of_rank in ((0, Phase.READY), (1, phase)):
+        with closing(StepPage.create(active.run.dir.step(rank), os.getpid())) as page:
+            page.set_phase(of_rank, 3)
+    waited_s = wait(active, RankExit(1, 1), end_after_s=0.4)
+    assert waited_s >= 0.4 if waits else waited_s < 0.4
+
+
+def end_without_others(active: Any) -> list[str]:
+    """End the part of a gang whose ranks elsewhere are gone; return what has happened in order."""
+    happened = list[str]()
+    control_page.create_page(active.run.dir.control)
+    active.run.open_page = lambda: closing(control_page.ControlPage(active.run.dir.control))
+    active.kill = lambda: happened.append("killed")
+    active.ending = None
+
+    async def run() -> None:
+        survivors.end_part(active)
+        survivors.end_part(active)
+        await asyncio.sleep(0.05)
+        with active.run.open_page() as page:
+            happened.append(f"parted: {page.is_parted()}")
+        with closing(StepPage(active.run.dir.step(0))) as own:
+            own.set_phase(Phase.SAVED, 3)
+            happened.append("saved")
+        await active.ending
+
+    asyncio.run(run())
+    return happened
+
+
+def test_ranks_save_before_their_part_is_ended_because_of_others(active: Any) -> None:
+    with closing(StepPage.create(active.run.dir.step(0), os.getpid())) as page:
+        page.set_phase(Phase.READY, 3)
+    assert end_without_others(active) == ["parted: True", "saved", "killed"]

@@ -5,6 +5,7 @@ The kernel adds the disk use of a child that was reaped to its parent's.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -197,6 +198,13 @@ def test_a_zombie_uses_nothing_and_is_no_process(machine: Machine) -> None:
     machine.processes[2].is_zombie = True
     _, workers = tree.read(101.0)
     assert (workers["num_processes"], workers["memory_rss"]) == (1, 10)
+
+
+def test_the_process_that_reads_is_no_worker(machine: Machine) -> None:
+    machine.fork(RANK, os.getpid())
+    tree = RankTree(RANK)
+    _, workers = tree.read(100.0)
+    assert (tree.worker_pids, workers["num_processes"]) == ([], 0)
 
 
 def test_workers_are_read_once_a_second_and_other_threads_every_30(machine: Machine) -> None:

@@ -292,6 +292,7 @@ def test_the_first_trial_of_a_search_is_the_one_with_the_lowest_number() -> None
         ({}, []),
         ({"port": 0}, ["--port", "0"]),
         ({"port": 7, "address": "10.0.0.1"}, ["--port", "7", "--address", "10.0.0.1"]),
+        ({"grace": 90.0}, ["--grace-s", "90.0"]),
     ],
 )
 def test_an_agent_replaces_this_process_and_reads_its_credentials(
@@ -314,7 +315,8 @@ def test_an_agent_replaces_this_process_and_reads_its_credentials(
         dup2=duplicate, execve=lambda *given: started.append(given), environ=os.environ
     )
     monkeypatch.setattr(agent_verbs, "os", replaced)
-    options = {"credentials": None, "node": None, "home": "here", "port": None, "address": None}
+    options = {"credentials": None, "node": None, "home": "here", "port": None}
+    options |= {"address": None, "grace": None}
     agent_verbs.run(cast(Any, SimpleNamespace(options=SimpleNamespace(**{**options, **given}))))
     [(program, arguments, environment)] = started
     assert program == arguments[0] == sys.executable

@@ -26,6 +26,7 @@ NOT_FOR_PAGES = {
     ("GET", "agents/*/commands"),
     ("POST", "agents/*/samples"),  # of the reader
     ("POST", "agents/*/reports"),
+    ("POST", "unmanaged/*/reports"),
     ("GET", "agents/*/clock"),  # of agents elsewhere, from here
     ("POST", "agents/*/runs/*/start"),
     ("GET", "agents/*/blobs/*"),

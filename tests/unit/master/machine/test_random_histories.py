@@ -8,7 +8,7 @@ everything from the beginning come to the same state by the same commands.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -316,11 +316,18 @@ class RandomLife(RuleBasedStateMachine):
     def switch(self, agent_id: str, slots: list[int] | None, enabled: bool, drain: bool) -> None:
         self.tell(SwitchSlots(agent_id=agent_id, slots=slots, enabled=enabled, drain=drain))
 
-    @rule(agent_id=AGENTS, slots=st.sets(st.integers(0, 4), max_size=2))
-    def report_strangers(self, agent_id: str, slots: set[int]) -> None:
-        stranger = [DeviceProcess(pid=7, command="python train.py")]
+    @rule(
+        agent_id=AGENTS,
+        slots=st.sets(st.integers(0, 4), max_size=2),
+        claim=st.sampled_from(["", "", "held", "next"]),
+    )
+    def report_strangers(
+        self, agent_id: str, slots: set[int], claim: Literal["", "held", "next"]
+    ) -> None:
+        stranger = [DeviceProcess(pid=7, command="python train.py", claim=claim)]
         processes = dict.fromkeys(slots, stranger)
-        self.tell(DevicesReported(agent_id=agent_id, processes=processes))
+        shared = DevicesReported(agent_id=agent_id, processes=processes, is_shared=bool(claim))
+        self.tell(shared)
 
     @rule(agent_id=AGENTS, slots=st.sets(st.integers(0, 4), max_size=2))
     def report_lost_devices(self, agent_id: str, slots: set[int]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from multiprocessing import connection
 from multiprocessing.queues import Queue
@@ -30,6 +32,19 @@ def test_a_worker_has_the_users_own_dataset_and_function(
     init_worker([1, 2], called.append if has_function else None, 3)
     assert info.dataset == [1, 2]
     assert called == ([-1, 3] if has_function else [-1])
+
+
+def test_a_worker_of_a_rank_stays_at_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "report_unsent_batches", lambda: None)
+    monkeypatch.setattr(workers, "get_worker_info", lambda: SimpleNamespace())
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        init_worker([], None, 0)
+        assert signal.getsignal(signal.SIGTERM) is before
+        init_worker([], None, 0, is_of_rank=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize("was_enabled", [True, False])

@@ -28,6 +28,7 @@ from det_jupyter.pytorch.rng import get_states, set_states
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training import last_step
 from det_jupyter.pytorch.training.last_step import LastStep
+from det_jupyter.pytorch.training.page_buffers import in_page, size_in_page
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 
@@ -59,7 +60,7 @@ class Gang:
             device=torch.device("cpu"),
             position=self.position,
         )
-        size = last_step._size_in_page([*self.model.buffers()])
+        size = size_in_page([*self.model.buffers()])
         page = StepPage.create(self.folder.step(rank), pid or _own_pid(), size)
         keep = LastStep(cast(PyTorchTrialContext, context), cast(Context, core), page)
         keep.begin(0)
@@ -351,4 +352,4 @@ def test_buffers_of_any_type_are_in_the_page(gang: Gang, dtype: torch.dtype) -> 
         keep.note(5)
         slot = keep.page.slot_of(5)
         assert slot is not None
-        assert all(map(torch.equal, gang.model.buffers(), keep._in_page(slot)))
+        assert all(map(torch.equal, gang.model.buffers(), in_page(keep._buffers, slot.buffers)))

@@ -39,6 +39,10 @@ KERNEL = DeviceProcess(
     notebook="work/eda.ipynb",
     idle_since=NOON - 7200,
 )
+TAKEN = DeviceProcess(pid=73, command="", user="anna", claim="held", since=NOON - 7200)
+TAKEN_NOW = DeviceProcess(pid=73, command="", user="anna", claim="held", since=NOON - 60)
+NEXT = DeviceProcess(pid=74, command="", user="ben", claim="next", since=NOON - 600)
+NAMELESS = DeviceProcess(pid=0, command="", claim="held")
 WITHHELD = AgentSlots(id="a", kind="cuda", slots=(2, 3))  # and 0, 1 are not given out
 
 
@@ -270,6 +274,56 @@ TABLE = {
         "occupied",
         "needs 4 slots; python train.py --lr 3 (pid 71, ann, 12 GB) uses 2 of 4 slots of agent a; "
         "can run when it ends",
+    ),
+    "another user's trial": (
+        World(
+            agents=[WITHHELD],
+            groups=groups(5),
+            queue=[ask(9, 5, 3)],
+            away={"a": Withheld(occupied={0: [TAKEN], 1: [TAKEN]})},
+        ),
+        "occupied",
+        "needs 3 slots; anna’s trial has had slots 0, 1 for 2 h; can run when it ends",
+    ),
+    "other users' trials and a program": (
+        World(
+            agents=[AgentSlots(id="a", slots=(4,)), agent("b", 1)],
+            groups=groups(5),
+            queue=[ask(9, 5, 3)],
+            away={
+                "a": Withheld(
+                    occupied={0: [TAKEN], 1: [TAKEN_NOW, SCRIPT], 2: [SCRIPT], 3: [NAMELESS]}
+                )
+            },
+        ),
+        "occupied",
+        "needs 3 slots; anna’s trials have had slots 0, 1 of agent a for up to 2 h; another "
+        "user’s trial has had slot 3 of agent a; python train.py --lr 3 (pid 71, ann, 12 GB) uses "
+        "1 of 5 slots of agent a; can run when they end",
+    ),
+    "slots that are kept for another user": (
+        World(
+            agents=[WITHHELD],
+            groups=groups(5),
+            queue=[ask(9, 5, 3)],
+            away={"a": Withheld(occupied={1: [NEXT]})},
+        ),
+        "occupied",
+        "needs 3 slots; slot 1 is kept for ben, who has waited for 10 min; can run when it is its "
+        "turn",
+    ),
+    "its own experiment and another user's trial": (
+        World(
+            agents=[WITHHELD],
+            groups=groups(5),
+            running=[gang(7, 5, {"a": [2, 3]})],
+            queue=[ask(9, 5, 2)],
+            away={"a": Withheld(occupied={0: [TAKEN], 1: [NEXT]})},
+        ),
+        "slots",
+        "needs 2 slots; none of 2 is free; its own experiment (trial 7, priority 42, since 10:00) "
+        "holds 2; anna’s trial has had slot 0 for 2 h and slot 1 is kept for ben, who has waited "
+        "for 10 min; starts when trial 7 ends",
     ),
     "a disabled slot and a stranger": (
         World(

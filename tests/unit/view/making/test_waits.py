@@ -119,6 +119,24 @@ def test_all_that_is_known_of_strangers_on_a_slot() -> None:
     ]
 
 
+def test_slot_of_another_users_trial_says_whose_and_since_when() -> None:
+    anna = stranger(pid=7, command="anna's trial", claim="held", since=NOW - 4800)
+    ben = stranger(pid=8, command="kept for ben", claim="next", since=NOW - 4800, memory_bytes=0)
+    used, kept = bars(
+        slot_status(0, "occupied", processes=[anna]), slot_status(1, "occupied", processes=[ben])
+    )
+    assert used["who"] == "anna's trial"
+    assert used["facts"][2:] == [
+        "used by another user",
+        "anna's trial, 21 GB used, since 12:54",
+    ]
+    assert kept["who"] == "kept for ben"
+    assert kept["facts"][2:] == [
+        "kept for another user, who is next",
+        "kept for ben, waits since 12:54",
+    ]
+
+
 def test_a_lost_slot_says_why_and_what_to_do() -> None:
     [bar] = bars(slot_status(4, "lost", lost=DeviceFault(index=4, at=NOW, xid=79)))
     assert (bar["state"], bar["who"], bar["facts"][2]) == ("lost", "lost", "lost")

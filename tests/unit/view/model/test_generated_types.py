@@ -44,6 +44,7 @@ ROOMS = (
     ".",
     "lab",
     "lab/connection",
+    "lab/recorded",
     "lab/sidebar",
     "lab/page",
     "lab/shell",

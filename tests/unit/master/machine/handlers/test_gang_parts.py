@@ -242,7 +242,7 @@ def test_killed_part_is_killed_again_when_its_agent_comes_back(world: World) -> 
 def test_part_of_a_lost_agent_is_over_and_the_others_are_killed(world: World) -> None:
     world.tell(*both_up(), first_step(), saved(20))
     commands = world.tell(AgentLost(agent_id="c"))
-    assert orders(commands) == [("b", KillGang(allocation_id=RUN))]
+    assert orders(commands) == [("b", KillGang(allocation_id=RUN, lets_save=True))]
     world.tell(failure(0, 75.0, is_echo=True))
     world.tell(exited(codes={0: 1, 1: -9}, first_failed=0, first_ended=0))
     assert (world.trial().restarts, world.trial().runs) == (0, 2)
@@ -269,7 +269,8 @@ def test_lost_part_that_lives_is_killed_and_its_end_counts_once(world: World) ->
 
 def test_process_without_the_run_has_lost_its_part(world: World) -> None:
     world.tell(*both_up())
-    assert orders(world.tell(register("c"))) == [("b", KillGang(allocation_id=RUN))]
+    kill = KillGang(allocation_id=RUN, lets_save=True)
+    assert orders(world.tell(register("c"))) == [("b", kill)]
 
 
 def test_part_that_never_started_is_not_started_once_another_has_failed(world: World) -> None:

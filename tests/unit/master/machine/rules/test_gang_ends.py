@@ -11,7 +11,7 @@ from det_jupyter.contract.messages import AllocationState, GangExited
 from det_jupyter.contract.messages.device_faults import DeviceFault
 from det_jupyter.contract.run.journal import RankFailure
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
-from det_jupyter.master.machine.rules.gang_ends import merge_ends
+from det_jupyter.master.machine.rules.gang_ends import ends_by_others, merge_ends
 
 RANKS = {"a": 0, "b": 1, "c": 2}
 
@@ -116,3 +116,19 @@ def test_a_merged_end_has_what_all_parts_have() -> None:
 def test_the_end_of_an_only_part_is_that_of_the_gang() -> None:
     end = end_of("a", "killed")
     assert merge_ends(allocation_of({"a": end})) is end
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_by_others"),
+    [("own", False), ("echo", True), ("abort", True), ("signal", True), ("lost", True)],
+)
+def test_ranks_may_save_unless_the_others_have_ended_by_an_error_of_the_trial(
+    kind: str, is_by_others: bool
+) -> None:
+    end = end_of("a", kind)
+    failures = [
+        RankFailure(at=end.at, rank=0, error="E", traceback="", is_echo=kind == "echo")
+        for _ in range(kind in ("own", "echo"))
+    ]
+    allocation = allocation_of({"a": end}, failures=failures)
+    assert ends_by_others(allocation, allocation.parts[0]) is is_by_others

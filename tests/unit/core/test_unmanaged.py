@@ -1,0 +1,176 @@
+"""Runs that are started by hand, written offline: the files that `det e sync` takes in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from det_jupyter import core
+from det_jupyter.client.imports.unmanaged import take_in
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import StartUnmanaged
+from det_jupyter.contract.run.journal import (
+    CheckpointSaved,
+    MetricsReported,
+    RankFailure,
+    RankStarted,
+    Record,
+    RunEnded,
+)
+from det_jupyter.contract.run.unmanaged import offline_runs, request_file, whole_records
+from det_jupyter.core.printed import PrintedCopy
+from det_jupyter.core.unmanaged import OFFLINE_VARIABLE
+from det_jupyter.errors import ConfigError, Conflict
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DET_JUPYTER_HOME", str(tmp_path))
+    monkeypatch.setenv(OFFLINE_VARIABLE, "1")
+    return tmp_path / "data"
+
+
+def folders(home: Path) -> list[Path]:
+    """Return the folders of the runs, oldest first."""
+    return sorted(offline_runs(home).iterdir(), key=lambda each: each.stat().st_ctime)
+
+
+def records(folder: Path) -> list[Record]:
+    return whole_records(RunDir(folder).journal(0))
+
+
+def test_a_run_writes_what_it_reports_and_prints(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write = sys.stdout.write
+    with core.init(name="base line/1", hparams={"lr": 0.1}, labels=["a"]) as context:
+        assert core.get_cluster_info() is context.info
+        assert context.info is not None
+        assert (context.info.hparams, context.info.latest_checkpoint) == ({"lr": 0.1}, None)
+        context.train.report_training_metrics(5, {"loss": 0.5})
+        print("in the block")
+    print("after it")
+    assert core.get_cluster_info() is None
+    assert sys.stdout.write == write
+    (folder,) = folders(home)
+    assert folder.name.startswith("base-line-1-")
+    started, *between, ended = records(folder)
+    assert isinstance(started, RankStarted)
+    assert [each.metrics for each in between if isinstance(each, MetricsReported)] == [
+        {"loss": 0.5}
+    ]
+    assert isinstance(ended, RunEnded)
+    assert (ended.reason, ended.steps_completed) == ("stopped", 5)
+    assert RunDir(folder).output(0).read_text() == "in the block\n"
+    request = StartUnmanaged.model_validate_json(request_file(folder).read_bytes())
+    assert (request.config["name"], request.config["labels"]) == (
+        "base line/1", ["unmanaged", "a"],
+    )  # fmt: skip
+    printed = capsys.readouterr()
+    assert printed.out == "in the block\nafter it\n"
+    assert f"sync {folder}` takes it in" in printed.err
+
+
+def test_what_others_have_put_before_a_stream_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stream:
+        def write(self, text: str) -> object:
+            raise AssertionError
+
+        def flush(self) -> None: ...
+
+    seen: list[str] = []
+    stream = Stream()
+    monkeypatch.setattr(sys, "stdout", stream)
+    ours = seen.append  # as IPython's tee does
+    monkeypatch.setattr(stream, "write", ours)
+    copy = PrintedCopy(tmp_path / "output")
+    print("both")
+    copy.close()
+    print("one")
+    assert stream.write == ours
+    assert "".join(seen) == "both\none\n"
+    assert (tmp_path / "output").read_text() == "both\n"
+
+
+def test_an_error_is_kept_and_goes_on_to_the_caller(home: Path) -> None:
+    with pytest.raises(ZeroDivisionError), core.init(name="bad"):
+        1 / 0  # noqa: B018 - raises
+    failure = records(*folders(home))[-1]
+    assert isinstance(failure, RankFailure)
+    assert failure.error == "ZeroDivisionError: division by zero"
+    assert "in test_an_error_is_kept" in failure.where
+
+
+@pytest.mark.parametrize(("code", "kind"), [(0, RunEnded), (None, RunEnded), (3, RankFailure)])
+def test_an_exit_with_status_0_is_no_failure(home: Path, code: Any, kind: type) -> None:
+    with pytest.raises(SystemExit), core.init(name="exits"):
+        sys.exit(code)
+    assert isinstance(records(*folders(home))[-1], kind)
+
+
+def test_a_name_goes_on_from_the_latest_checkpoint(home: Path) -> None:
+    with core.init(name="long") as context:
+        for step in (10, 20):
+            with context.checkpoint.store_path({"steps_completed": step}) as (folder, _):
+                (folder / "state").write_text(str(step))
+    saved = [each for each in records(*folders(home)) if isinstance(each, CheckpointSaved)]
+    with core.init(name="long") as context:
+        info = context.info
+        assert info is not None
+        assert (info.latest_checkpoint, info.plan.steps_completed) == (saved[-1].uuid, 20)
+        with context.checkpoint.restore_path(saved[-1].uuid) as folder:
+            assert (folder / "state").read_text() == "20"
+    for other in ({"name": "other"}, {"name": "long", "resume": False}):
+        with core.init(**other) as context:
+            assert context.info is not None
+            assert context.info.latest_checkpoint is None
+
+
+def test_the_last_line_of_a_killed_process_is_left_out(home: Path) -> None:
+    with core.init(name="cut") as context:
+        context.train.report_training_metrics(1, {"loss": 1.0})
+    journal = RunDir(*folders(home)).journal(0)
+    journal.write_bytes(journal.read_bytes() + b'{"kind":"metr')
+    assert isinstance(whole_records(journal)[-1], RunEnded)
+
+
+def test_all_wrong_arguments_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        core.init(name="", hparams={"a": object()}, metric="")
+    assert [problem.path for problem in caught.value.problems] == [
+        "core.init: hparams.a", "core.init: name", "core.init: metric",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"hparams": {"a": 1}}, "name: it is missing; hparams, labels and offline need one"),
+        ({"name": "a", "labels": "b"}, "labels: got 'b', expected a list of texts"),
+        ({"name": "a", "hparams": 3}, "hparams: got 3, expected a dict"),
+        ({"name": "a", "sink": core.RecordList()}, "got name and sink"),
+        ({"name": "a", "checkpoint_storage": "s3://a/b"}, "'s3://a/b', expected a folder"),
+    ],
+)
+def test_a_wrong_argument_says_what_is_expected(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        core.init(**given)
+    assert text in str(caught.value)
+
+
+def test_only_folders_of_runs_that_are_over_are_taken_in(home: Path, tmp_path: Path) -> None:
+    with core.init(name="mine"):
+        pass
+    with pytest.raises(Conflict, match=f"process {os.getpid()} still writes there"):
+        take_in(str(offline_runs(home)))
+    with pytest.raises(ConfigError, match=r"there is no request\.json"):
+        take_in(str(tmp_path))
+    request_file(*folders(home)).write_text("{}")
+    with pytest.raises(ConfigError, match=r"request\.json: damaged, or of another version"):
+        take_in(str(*folders(home)))
