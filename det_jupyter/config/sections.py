@@ -288,7 +288,7 @@ def _topic(value: str) -> str:
 
 
 Address = Annotated[str, BeforeValidator(_address)]
-Subject = Literal["failed", "hang", "nan", "disk", "ended"]  # AlertKind's values
+Subject = Literal["failed", "hang", "nan", "disk", "recovered", "ended"]  # AlertKind's values
 
 
 class Alert(Section):

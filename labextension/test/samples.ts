@@ -41,6 +41,7 @@ export function trial(changes: Partial<ITrialDetails> = {}): ITrialDetails {
     latest: 0.5,
     num_steps: 88,
     restarts: 0,
+    num_recoveries: 0,
     hparams: 'lr=0.05',
     wait: null,
     makes_room: '',

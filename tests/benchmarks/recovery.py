@@ -1,16 +1,20 @@
 """The time from the death of a rank to the next step, and what is trained again.
 
-    python -m tests.benchmarks.recovery [--deaths 10] [--mb 0] [--ranks 2]
+    python -m tests.benchmarks.recovery [--deaths 10] [--mb 0 770] [--ranks 2 4] [--torchft FOLDER]
 
-Each kind of death is inflicted on trials of 400 batches with a checkpoint every 100, one death a
-trial, at a random batch. "checkpoint" is what a gang does that cannot save its last step: it
-begins again at the last checkpoint; its trial has a reducer of its own. A step counts as done when
-all ranks have finished it. Prints a table, then one line of JSON:
+Each kind of death is inflicted on trials of 400 batches (24 with states above 100 MB) with a
+checkpoint every quarter, one death a trial, at a random batch. "checkpoint" is what a gang does
+that cannot save its last step: it begins again at the last checkpoint; its trial has a reducer of
+its own. "windows" are of four batches. A step counts as done when all ranks have finished it.
+`--torchft` measures torchft (recovery_torchft.py) in an environment in that folder, which is made
+if it does not exist. Prints a table, then one line of JSON, over all ranks and sizes:
 
     p50_s, p95_s     from the kill to the end of the first step after it
     repeated_max     steps that were trained again
     identical        whether each trial ended with the weights of an undisturbed one
     fell_back        trials that began again at the last checkpoint
+    torchft_...      to the next step of its survivors, and of the rank that was started anew;
+                     medians, null where it was not measured
 """
 
 from __future__ import annotations
@@ -21,12 +25,15 @@ import os
 import random
 import signal
 import statistics
+import subprocess
 import tempfile
 import time
+import venv
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise, product, starmap
 from pathlib import Path
+from site import getsitepackages
 from typing import Any
 
 import torch
@@ -40,10 +47,9 @@ from tests.waiting import wait_until
 QUICK = "--deaths 1"
 KEYS = {  # keys of the JSON in the last line
     "ranks", "state_mb", "p50_s", "p95_s", "repeated_max", "identical", "fell_back",
-    "checkpoint_p50_s", "checkpoint_repeated_max",
+    "checkpoint_p50_s", "checkpoint_repeated_max", "torchft_next_s", "torchft_healed_s",
 }  # fmt: skip
 
-BATCHES, PERIOD = 400, 100
 TRIAL = """
 import os
 import time
@@ -58,8 +64,8 @@ class Measured(PyTorchTrial):
     def __init__(self, context):
         self.context = context
         width = context.get_hparam("width")
-        layers = nn.Sequential(nn.Linear(16, width), nn.Dropout(0.2), nn.Linear(width, 16))
-        self.model = context.wrap_model(layers)
+        layers = nn.Linear(16, width), nn.Dropout(0.2), nn.Linear(width, 16), nn.BatchNorm1d(16)
+        self.model = context.wrap_model(nn.Sequential(*layers))
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
         if context.get_hparam("has_reducer"):
             context.wrap_reducer(lambda values: 0.0, name="none", for_validation=False)
@@ -88,32 +94,54 @@ class Measured(PyTorchTrial):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One disturbed trial: seconds to the next step, steps trained again, and its weights."""
+    """One disturbed trial: seconds to the next step, steps trained again, and how it went on."""
 
     seconds: float
     repeated: int
     weights: dict[str, Any]
+    fell_back: bool
+    is_equal: bool = False  # its weights to those of an undisturbed trial
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The gang and its model: `mb` of weights and optimizer."""
+
+    ranks: int
+    mb: float
+
+    @property
+    def width(self) -> int:
+        """The width of the hidden layer."""
+        return max(16, int(self.mb * 1e6 / (3 * 4 * 33)))
+
+    @property
+    def batches(self) -> int:
+        """The length of a trial; a checkpoint is saved every quarter."""
+        return 400 if self.mb < 100 else 24
 
 
 def start(
-    client: Client, folder: Path, ranks: int, width: int, *, has_reducer: bool
+    client: Client, folder: Path, setup: Setup, *, has_reducer: bool = False, window: int = 1
 ) -> Experiment:
     """Submit a trial that writes when each rank ends a batch into the folder."""
     folder.mkdir()
     hparams = {
-        "global_batch_size": 8 * ranks,
+        "global_batch_size": 8 * setup.ranks,
         "folder": str(folder),
-        "width": width,
+        "width": setup.width,
         "has_reducer": has_reducer,
     }
+    batches = setup.batches
     config = {
         "name": "recovery",
         "entrypoint": "Measured",
         "hyperparameters": hparams,
-        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": BATCHES}},
-        "min_validation_period": {"batches": BATCHES},
-        "min_checkpoint_period": {"batches": PERIOD},
-        "resources": {"slots_per_trial": ranks},
+        "searcher": {"name": "single", "metric": "error", "max_length": {"batches": batches}},
+        "min_validation_period": {"batches": batches},
+        "min_checkpoint_period": {"batches": batches // 4},
+        "optimizations": {"aggregation_frequency": window},
+        "resources": {"slots_per_trial": setup.ranks},
         "reproducibility": {"experiment_seed": 1},
     }
     return submit(client, config, TRIAL)
@@ -137,17 +165,11 @@ def last_weights(experiment: Experiment) -> dict[str, Any]:
 
 
 def kill(
-    client: Client,
-    folder: Path,
-    ranks: int,
-    width: int,
-    victims: Sequence[int],
-    *,
-    has_reducer: bool = False,
+    client: Client, folder: Path, setup: Setup, victims: Sequence[int], **options: Any
 ) -> Death:
     """Run a trial in which these ranks are killed together at a random batch."""
-    experiment = start(client, folder, ranks, width, has_reducer=has_reducer)
-    at = random.randrange(PERIOD + 10, BATCHES - 50)
+    experiment, ranks = start(client, folder, setup, **options), setup.ranks
+    at = random.randrange(setup.batches // 4 + 3, setup.batches * 3 // 4)
     wait_until(
         lambda: all(ends and ends[-1][1] >= at for ends in ends_of(folder, ranks)),
         f"batch {at} has ended",
@@ -163,7 +185,9 @@ def kill(
     restarted = {rank: _restart(ends, killed_at) for rank, ends in enumerate(by_rank)}
     done_at = max(at for at, _ in restarted.values())
     first = max(index for _, index in restarted.values())
-    return Death(done_at - killed_at, max(0, before + 1 - first), last_weights(experiment))
+    weights = last_weights(experiment)
+    is_back = not experiment.view.trials[0].num_recoveries
+    return Death(done_at - killed_at, max(0, before + 1 - first), weights, is_back)
 
 
 def _restart(ends: Sequence[tuple[float, int]], killed_at: float) -> tuple[float, int]:
@@ -176,66 +200,111 @@ def _restart(ends: Sequence[tuple[float, int]], killed_at: float) -> tuple[float
     return max(gaps)[1]
 
 
+def measure(client: Client, root: Path, setup: Setup, deaths: int) -> dict[str, list[Death]]:
+    """Inflict all kinds of deaths; return them by their kind."""
+    last = [setup.ranks - 1]
+    kinds: dict[str, tuple[list[int], dict[str, Any]]] = {
+        "the last rank": (last, {}),
+        "the chief": ([0], {}),
+        "in windows": (last, {"window": 4}),
+        "checkpoint": (last, {"has_reducer": True}),
+    }
+    if setup.ranks > 2:
+        kinds["all but one"] = [*range(1, setup.ranks)], {}
+    root.mkdir()
+    found: dict[str, list[Death]] = {}
+    for kind, (victims, options) in kinds.items():
+        calm = start(client, root / f"{kind}-calm", setup, **options)
+        calm.wait()
+        expected = last_weights(calm)
+        for number in range(deaths):
+            death = kill(client, root / f"{kind}-{number}", setup, victims, **options)
+            is_equal = all(torch.equal(death.weights[name], expected[name]) for name in expected)
+            found.setdefault(kind, []).append(replace(death, weights={}, is_equal=is_equal))
+    return found
+
+
+def measure_torchft(folder: Path, setup: Setup, deaths: int) -> list[dict[str, float]]:
+    """Return the times of torchft, which is installed into the folder if it is not there."""
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        (site,) = folder.glob("lib/python*/site-packages")
+        (site / "ours.pth").write_text("\n".join(getsitepackages()))
+        pip = [str(python), "-m", "pip", "install", "-q"]
+        subprocess.run([*pip, "opentelemetry-exporter-otlp-proto-http"], check=True)
+        subprocess.run([*pip, "--no-deps", "torchft"], check=True)  # torch is ours
+    found = []
+    for _ in range(deaths):
+        with tempfile.TemporaryDirectory() as where:
+            arguments = [str(setup.ranks), str(setup.width), where]
+            line = [str(python), "-m", "tests.benchmarks.recovery_torchft", *arguments]
+            done = subprocess.run(line, capture_output=True, check=False)
+        if done.returncode:
+            print(f"torchft has failed: {done.stderr.decode().splitlines()[-1]}")
+        else:
+            found.append(json.loads(done.stdout.splitlines()[-1]))
+    return found
+
+
 def main() -> None:
     """Measure, and print a table and a line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--deaths", type=int, default=10, help="deaths of each kind")
-    parser.add_argument("--mb", type=float, default=0.0, help="size of weights and optimizer")
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument(
+        "--mb", type=float, nargs="+", default=[0.0], help="of weights and optimizer"
+    )
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2])
+    parser.add_argument("--torchft", type=Path, metavar="FOLDER", help="environment of torchft")
     options = parser.parse_args(arguments(QUICK))
-    ranks = options.ranks
-    width = max(16, int(options.mb * 1e6 / (3 * 4 * 33)))
-    kinds: dict[str, list[int]] = {"the last rank": [ranks - 1], "the chief": [0]}
-    if ranks > 2:
-        kinds["all but one"] = [*range(1, ranks)]
+    ours, rivals, others = list[Death](), list[Death](), list[dict[str, float]]()
+    print(f"{'killed':32}  p50 s  p95 s  repeated")
     with tempfile.TemporaryDirectory(prefix="rec-") as name:
-        root = Path(name)
-        with det_home(root / "home", {"DET_JUPYTER_CPU_SLOTS": str(ranks)}) as home:
-            client = home.client()
-            calm = start(client, root / "calm", ranks, width, has_reducer=False)
-            calm.wait()
-            expected = last_weights(calm)
-            found: dict[str, list[Death]] = {}
-            for number in range(options.deaths):
-                for kind, victims in kinds.items():
-                    folder = root / f"{kind}-{number}"
-                    death = kill(client, folder, ranks, width, victims)
-                    found.setdefault(kind, []).append(death)
-                folder = root / f"checkpoint-{number}"
-                death = kill(client, folder, ranks, width, [ranks - 1], has_reducer=True)
-                found.setdefault("checkpoint", []).append(death)
-            client.session.close()
-    print(f"{'killed':16}  p50 s  p95 s  repeated")
-    for kind, deaths in found.items():
-        times = [death.seconds for death in deaths]
-        most = max(death.repeated for death in deaths)
-        print(f"{kind:16}  {_p(times, 50):5.2f}  {_p(times, 95):5.2f}  {most:8}")
-    rivals = found.pop("checkpoint")
-    ours = [death for deaths in found.values() for death in deaths]
+        for setup in starmap(Setup, product(options.ranks, options.mb)):
+            root = Path(name) / f"{setup.ranks}-{setup.mb:g}"
+            slots = {"DET_JUPYTER_CPU_SLOTS": str(setup.ranks)}
+            with det_home(Path(name) / f"home-{setup.ranks}-{setup.mb:g}", slots) as home:
+                client = home.client()
+                found = measure(client, root, setup, options.deaths)
+                client.session.close()
+            what = f"{setup.ranks} ranks, {setup.mb:g} MB"
+            for kind, deaths in found.items():
+                times, most = [one.seconds for one in deaths], max(one.repeated for one in deaths)
+                print(f"{what}: {kind:16}  {_p(times, 50):5.2f}  {_p(times, 95):5.2f}  {most:8}")
+            rivals += found.pop("checkpoint")
+            ours += chain.from_iterable(found.values())
+            if options.torchft is not None:
+                of_torchft = measure_torchft(options.torchft, setup, options.deaths)
+                others += of_torchft
+                for key in of_torchft[0] if of_torchft else ():
+                    times = [one[key] for one in of_torchft]
+                    print(f"{what}: torchft {key:8}  {_p(times, 50):5.2f}  {_p(times, 95):5.2f}")
     times = [death.seconds for death in ours]
     print(
         json.dumps(
             {
-                "ranks": ranks,
-                "state_mb": round(sum(t.numel() for t in expected.values()) * 12 / 1e6, 1),
+                "ranks": options.ranks,
+                "state_mb": options.mb,
                 "p50_s": round(_p(times, 50), 3),
                 "p95_s": round(_p(times, 95), 3),
                 "repeated_max": max(death.repeated for death in ours),
-                "identical": all(_equal(death.weights, expected) for death in ours),
-                "fell_back": sum(death.repeated > 1 for death in ours),
+                "identical": all(death.is_equal for death in ours),
+                "fell_back": sum(death.fell_back for death in ours),
                 "checkpoint_p50_s": round(_p([one.seconds for one in rivals], 50), 3),
                 "checkpoint_repeated_max": max(one.repeated for one in rivals),
+                "torchft_next_s": _median(others, "next_s"),
+                "torchft_healed_s": _median(others, "healed_s"),
             }
         )
     )
 
 
+def _median(found: Sequence[dict[str, float]], key: str) -> float | None:
+    return round(statistics.median(one[key] for one in found), 3) if found else None
+
+
 def _p(times: Sequence[float], percent: int) -> float:
     return statistics.quantiles(times, n=100)[percent - 1] if len(times) > 1 else times[0]
-
-
-def _equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(torch.equal(one[name], tensor) for name, tensor in other.items())
 
 
 if __name__ == "__main__":

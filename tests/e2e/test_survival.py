@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -168,7 +169,9 @@ def test_one_rank_killed_while_training(
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended")
     assert experiment.wait() == "COMPLETED"
     view = experiment.view.trials[0]
-    assert view.restarts == 1
+    assert (view.restarts, view.num_recoveries) == (0, 1)
+    said = view.recoveries[0].sentence
+    assert re.match(rf"rank {rank} was killed \(SIGKILL\) at batch \d+; went on after ", said)
     assert view.failure is not None
     assert view.failure.rank == rank
     assert "SIGKILL" in view.failure.error

@@ -51,6 +51,7 @@ _MODULES = {
     "det_jupyter.agent": "agent",
     "det_jupyter.agent.runs.lease_watch": "lease watch",
     "det_jupyter.reader": "reader",
+    "det_jupyter.starter": "starter",
     "jupyter_server": "server",
     "det_jupyter": "client",
 }

@@ -297,6 +297,12 @@ class Soak:
             return [f"a page shows experiments {sorted(rows)}, not {sorted(views)}"]
         return []
 
+    def returns(self) -> tuple[int, int]:
+        """Return how often trials of all experiments have recovered, and how often restarted."""
+        views = [self._client.experiment(each.id) for each in self._experiments()]
+        trials = [trial for view in views for trial in view.trials]
+        return sum(t.num_recoveries for t in trials), sum(t.restarts for t in trials)
+
     def finish(self) -> Report:
         """Delete and stop everything, check what is left, and return the report."""
         disturbed = self._judged - {each.id for each in self._expected.values()}

@@ -15,9 +15,10 @@ from det_jupyter.client import Client, Experiment
 from tests.scripts import create as create_script
 from tests.trials import capture_trial, create
 
-Kind = Literal["class", "search", "script", "command", "halving"]
+Kind = Literal["class", "search", "script", "command", "halving", "windows"]
 # Kinds whose result is reproducible. A search that compares trials when they arrive at a rung
 # depends on their order.
+DYING: tuple[Kind, ...] = ("class", "windows")  # of two ranks: one survives the other
 COMPARED: tuple[Kind, ...] = ("class", "search", "script", "command")
 
 STEPS = 60
@@ -55,8 +56,8 @@ class Noise(PyTorchCallback):
 class SoakTrial(PyTorchTrial):
     def __init__(self, context):
         self.context = context
-        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1))
-        self.model = context.wrap_model(model)
+        layers = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
+        self.model = context.wrap_model(nn.Sequential(*layers))
         self.optimizer = context.wrap_optimizer(
             torch.optim.SGD(self.model.parameters(), lr=context.get_hparam("lr"), momentum=0.9)
         )
@@ -66,9 +67,10 @@ class SoakTrial(PyTorchTrial):
         )
         self.noise = Noise(context.get_trial_seed())
         self.pause_s = context.get_hparam("pause_s")
+        self.in_windows = context.get_experiment_config()["name"] == "soak: windows"
 
     def build_callbacks(self):
-        return {"noise": self.noise}
+        return {} if self.in_windows else {"noise": self.noise}
 
     def build_training_data_loader(self):
         size = self.context.get_per_slot_batch_size()
@@ -80,7 +82,7 @@ class SoakTrial(PyTorchTrial):
     def train_batch(self, batch, epoch_idx, batch_idx):
         time.sleep(self.pause_s)
         x, y = batch
-        noise = torch.randn(y.shape, generator=self.noise.generator)
+        noise = torch.randn(y.shape)
         loss = nn.functional.mse_loss(self.model(x), y + 0.1 * noise)
         print(f"batch {batch_idx + 1}: loss {loss.item():.9g}")
         self.context.backward(loss)
@@ -130,6 +132,7 @@ with core.init() as context:
 
 _SEARCHES: dict[Kind, dict[str, Any]] = {
     "class": {"name": "single", "max_length": {"batches": STEPS}},
+    "windows": {"name": "single", "max_length": {"batches": STEPS}},
     "search": {"name": "random", "max_length": {"batches": 40}, "max_trials": 3},
     "script": {"name": "single", "max_length": {"batches": STEPS}},
     "command": {"name": "single", "max_length": {"batches": STEPS}},
@@ -160,8 +163,9 @@ def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, 
         "entrypoint": "SoakTrial",
         "hyperparameters": {"global_batch_size": 16, "pause_s": pause_s, "lr": lr},
         "searcher": {"metric": "error", **_SEARCHES[kind]},
-        "min_validation_period": {"batches": 20 if kind == "class" else 15},
-        "resources": {"slots_per_trial": 2 if kind == "class" else 1},
+        "min_validation_period": {"batches": 20 if kind in DYING else 15},
+        "resources": {"slots_per_trial": 2 if kind in DYING else 1},
+        "optimizations": {"aggregation_frequency": 4 if kind == "windows" else 1},
         "reproducibility": {"experiment_seed": 11},
         # The best validation so far depends on the order of a search's trials, so all are saved.
         "checkpoint_policy": "all",

@@ -61,6 +61,7 @@ class Gang:
         self.state = GangState.STARTING
         self.first_failed: int | None = None
         self.first_ended: int | None = None
+        self.ended_at: float | None = None  # when the first rank failed
         self.killed = False
         self.lost = False
         self.loss = Loss.UNKNOWN
@@ -170,6 +171,7 @@ class Gang:
             exit_codes=self.exit_codes,
             first_failed=self.first_failed,
             first_ended=self.first_ended,
+            ended_at=self.ended_at,
             killed=self.killed,
             lost=self.lost,
             loss=self.loss,

@@ -317,6 +317,7 @@ class Runner:
                 if is_first_failure and await self._exits_too():
                     active.lose(Loss.LEAVING)
                 elif is_first_failure:  # before the other ranks are killed
+                    gang.ended_at = time.time()
                     active.memory = self.memory.look(
                         run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
                     )

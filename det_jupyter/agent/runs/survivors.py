@@ -15,12 +15,11 @@ from contextlib import closing, suppress
 from det_jupyter.agent.runs.active_run import ActiveRun
 from det_jupyter.agent.starting.rank_processes import RankExit, has_ended
 from det_jupyter.agent.tunnel.part import LinkedPart
-from det_jupyter.contract.run.step_page import Phase, StepPage, phases
+from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, phases
 
 logger = logging.getLogger(__name__)
 
 _NOTICE_S = 1.5  # how long ranks may take to notice that another one has ended
-_SAVE_S = 120.0  # and to save the last step
 _LOOK_S = 0.01
 
 
@@ -44,7 +43,7 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) 
     began = loop.time()
     while not active.end_ordered.is_set():
         found = phases(path for rank, path in others.items() if not has_ended(pids[rank]))
-        limit_s = _SAVE_S if Phase.READY in found else _NOTICE_S
+        limit_s = SAVE_S if Phase.READY in found else _NOTICE_S
         if set(found) <= {Phase.FAILED, Phase.DONE, Phase.SAVED} or loop.time() - began > limit_s:
             break
         await asyncio.sleep(_LOOK_S)

@@ -59,6 +59,7 @@ def trial_rows(view: ExperimentView, now: float) -> Rows:
                 "steps": trial.steps_completed,
                 "duration_s": round((trial.ended_at or now) - trial.created_at, 3),
                 "restarts": trial.restarts,
+                "recoveries": trial.num_recoveries,
                 "rungs": len(trial.rung_metrics),
                 **{f"hparams.{path}": value for path, value in flattened(trial.hparams)},
             }

@@ -168,6 +168,7 @@ from det_jupyter.contract.messages.rank_orders import (
     TraceView,
     TrialChangeView,
 )
+from det_jupyter.contract.messages.recoveries import RecoveryView
 from det_jupyter.contract.messages.reports import (
     AgentReport,
     AgentReports,

@@ -140,6 +140,7 @@ class GangExited(Wire):
     first_failed: Rank | None = None  # the rank whose failure ended the gang
     # The rank that exited first, whatever its exit code, while the others ran.
     first_ended: Rank | None = None
+    ended_at: Timestamp | None = None  # when this rank exited, if it failed
     batch: Count | None = None  # index of the last batch that this rank had begun
     last_words: CrashOutput | None = None  # the end of this rank's output
     memory: MemoryShortage | None = None  # the kernel has killed a process for want of memory

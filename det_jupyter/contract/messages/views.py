@@ -12,6 +12,7 @@ from det_jupyter.contract.messages.disks import RoomWait
 from det_jupyter.contract.messages.hangs import HangReport
 from det_jupyter.contract.messages.leaving import Leaving
 from det_jupyter.contract.messages.rank_orders import ProfileView, SizeChange, TrialChangeView
+from det_jupyter.contract.messages.recoveries import RecoveryView
 from det_jupyter.contract.messages.requests import Submission
 from det_jupyter.contract.messages.search_views import SearchChangeView, SearchView
 from det_jupyter.contract.messages.status import AlarmKind, AllocationState, State
@@ -117,6 +118,7 @@ class FailureView(Wire):
     full_folder: str = ""  # a folder on that disk; "": unknown
     full_on_agent: str = ""  # the agent, if the disk is on another computer than the master
     by_others: bool = False  # another process may have caused it
+    is_survived: bool = False  # the other ranks have saved the last step
 
 
 class CheckpointView(Kept):
@@ -202,6 +204,8 @@ class StoredTrial(Kept):
     seed: int
     index: int = 0  # its number within the experiment, from 0
     restarts: int = 0
+    num_recoveries: int = 0  # restarts at the last step, which are not among `restarts`
+    recoveries: list[RecoveryView] = []  # the latest ones, oldest first
     best_metric: float | None = None
     latest_metric: float | None = None
     bracket: int | None = None  # index of the trial's bracket in the search

@@ -174,6 +174,23 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastStepSaved:
+    """Another rank was killed, and a checkpoint has the state of all ranks at their last step.
+
+    Written after the CheckpointSaved, if that is not one of before, by the rank that has saved it.
+
+    Args:
+        steps_completed: That of the checkpoint.
+        repeats: Number of batches that were begun after it.
+    """
+
+    at: Timestamp
+    steps_completed: Count
+    repeats: Count
+    kind: Literal["last_step"] = "last_step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointShare:
     """Files of a checkpoint that ranks on several computers have written without a shared folder.
 
@@ -341,6 +358,7 @@ Record = Annotated[
     | MetricsReported
     | Progress
     | CheckpointSaved
+    | LastStepSaved
     | CheckpointShare
     | CheckpointDeleted
     | TargetReached

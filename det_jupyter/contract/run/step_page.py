@@ -1,20 +1,21 @@
 """The step page of a rank: what other ranks need to save its last step if it is killed.
 
     words 0, 1, 2     pid of the rank; its phase; the batches trained that it can save
-    slots 0, 1        states of its random generators after a batch: after even batches in slot 0,
-                      after odd ones in slot 1
+    slots 0, 1        its state after the last optimizer step, and after the one before
     rows              its metrics of each of the last batches: numbers of 64 bits, the first is
                       the batches trained, the last the records
+    buffers 0, 1      those of its models, beside the states of a slot
 
-    slot              word: batches trained, 0 while it is written; word: length; the states
+    slot              word: batches trained; word: length, 0 while it is written; the states of
+                      its random generators
 
-Ranks have equal weights after each batch, so those that survive lack nothing else of a rank that
-was killed. A rank writes the states when it begins to exchange the gradients of a batch. A rank
-that has finished the exchange thus finds the states of all ranks after this batch: the others are
-at most one batch ahead, or have begun the same exchange. The metrics are written at the end of a
+Ranks have equal weights after each step, so those that survive lack nothing else of a rank that
+was killed. A rank writes a slot when it begins to exchange the gradients of a step. A rank that
+has finished the exchange thus finds the states of all ranks after this step: the others are at
+most one step ahead, or have begun the same exchange. The metrics are written at the end of a
 batch, and may lack the last one.
 
-The page outlives the rank. Words are little-endian, unsigned, of 64 bits.
+The page outlives the rank. Words are of 64 bits, unsigned, in the order of the machine.
 """
 
 from __future__ import annotations
@@ -24,17 +25,29 @@ import struct
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from enum import IntEnum
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple, SupportsFloat
 
 from det_jupyter.contract.host.processes import birth_of
 
-_WORD = struct.Struct("<Q")
-_HEAD = struct.Struct("<QQ")
+_WORD = struct.Struct("=Q")
+_HEAD = struct.Struct("=QQ")
 _PID, _PHASE, _STEPS = 0, 8, 16
 _SLOTS_AT, _SLOT_BYTES = 4096, 16384
+_FEWEST_ROWS = 8
 STATES_BYTES = _SLOT_BYTES - _HEAD.size  # the most that a slot holds
 _ROWS_AT, _ROWS_BYTES = _SLOTS_AT + 2 * _SLOT_BYTES, 65536
-PAGE_BYTES = _ROWS_AT + _ROWS_BYTES
+SAVE_S = 120.0  # how long a rank that saves the last step is waited for
+PAGE_BYTES = _ROWS_AT + _ROWS_BYTES  # without buffers
+
+
+class StepSlot(NamedTuple):
+    """Memory of a page for the state after one step: `head` is the batches trained, and length."""
+
+    head: memoryview
+    states: memoryview
+    buffers: memoryview
 
 
 class Phase(IntEnum):
@@ -71,13 +84,13 @@ class StepPage:
             return
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
-        if len(self._map) != PAGE_BYTES:
+        if len(self._map) < PAGE_BYTES:
             raise ValueError(f"{path} is not a step page")
 
     @classmethod
-    def create(cls, path: Path, pid: int) -> StepPage:
+    def create(cls, path: Path, pid: int, buffers_bytes: int = 0) -> StepPage:
         """Write the page of a rank that begins, and return it mapped."""
-        path.write_bytes(_WORD.pack(pid).ljust(PAGE_BYTES, b"\0"))
+        path.write_bytes(_WORD.pack(pid).ljust(PAGE_BYTES + 2 * buffers_bytes, b"\0"))
         return cls(path)
 
     @property
@@ -101,40 +114,51 @@ class StepPage:
         _WORD.pack_into(self._map, _STEPS, steps_completed)
         _WORD.pack_into(self._map, _PHASE, phase)
 
-    def slots(self) -> list[memoryview]:
-        """Return the two slots' states, to be written between two `note_slot`."""
-        ends = [(_slot_at(steps) + _HEAD.size, _slot_at(steps) + _SLOT_BYTES) for steps in (0, 1)]
-        return [memoryview(self._map)[begin:end] for begin, end in ends]
+    def slots(self) -> list[StepSlot]:
+        """Return the two slots, to be written: first 0 as the length, the states, then both."""
+        view, found = memoryview(self._map), []
+        size = (len(view) - PAGE_BYTES) // 2
+        for index in (0, 1):
+            begin, buffers = _SLOTS_AT + index * _SLOT_BYTES, PAGE_BYTES + index * size
+            states = begin + _HEAD.size
+            found.append(
+                StepSlot(
+                    view[begin:states].cast("Q"),
+                    view[states : begin + _SLOT_BYTES],
+                    view[buffers : buffers + size],
+                )
+            )
+        return found
 
-    def note_slot(self, steps_completed: int, length: int) -> None:
-        """Note that the slot for these batches has states of this length; 0: no whole ones."""
-        head = (steps_completed, length) if length else (0, 0)
-        _HEAD.pack_into(self._map, _slot_at(steps_completed), *head)
+    def slot_of(self, steps_completed: int) -> StepSlot | None:
+        """Return the slot with the state after these batches; None if the page has none."""
+        for slot in self.slots():
+            steps, length = slot.head
+            if steps == steps_completed and 0 < length <= STATES_BYTES:
+                return slot
+        return None
 
-    def states(self, steps_completed: int) -> bytes | None:
-        """Return the states after these batches; None if the page does not have them."""
-        at = _slot_at(steps_completed)
-        steps, length = _HEAD.unpack_from(self._map, at)
-        if steps != steps_completed or not 0 < length <= STATES_BYTES:
-            return None
-        begin = at + _HEAD.size
-        return self._map[begin : begin + length]
+    def slot_for(self, steps_completed: int) -> StepSlot:
+        """Return the slot of the state after these batches, or else the older one."""
+        return min(self.slots(), key=lambda one: (one.head[0] != steps_completed, one.head[0]))
 
-    def note_row(self, steps_completed: int, numbers: Sequence[float]) -> None:
+    def note_row(
+        self, steps_completed: int, metrics: Sequence[SupportsFloat], records: SupportsFloat
+    ) -> None:
         """Write the metrics and records of the last batch; if they are too many, none of them."""
-        size = 8 * (len(numbers) + 1)
-        if size <= _ROWS_BYTES // 8:  # room for eight batches at least
-            at = _ROWS_AT + steps_completed % (_ROWS_BYTES // size) * size
-            struct.pack_into(f"<{len(numbers) + 1}d", self._map, at, steps_completed, *numbers)
+        row, num_rows = _rows(len(metrics) + 1)
+        if num_rows >= _FEWEST_ROWS:
+            at = _ROWS_AT + steps_completed % num_rows * row.size
+            row.pack_into(self._map, at, steps_completed, *metrics, records)
 
     def rows(self, first: int, last: int, num_numbers: int) -> list[tuple[float, ...] | None]:
         """Return the numbers of each of these batches; None for a batch that is not there."""
-        size, rows = 8 * (num_numbers + 1), list[tuple[float, ...] | None]()
-        if size > _ROWS_BYTES // 8:
+        (layout, num_rows), rows = _rows(num_numbers), list[tuple[float, ...] | None]()
+        if num_rows < _FEWEST_ROWS:
             return [None] * (last - first + 1)
         for steps in range(first, last + 1):
-            at = _ROWS_AT + steps % (_ROWS_BYTES // size) * size
-            label, *row = struct.unpack_from(f"<{num_numbers + 1}d", self._map, at)
+            at = _ROWS_AT + steps % num_rows * layout.size
+            label, *row = layout.unpack_from(self._map, at)
             rows.append(tuple(row) if label == steps else None)
         return rows
 
@@ -148,8 +172,11 @@ class StepPage:
         return value
 
 
-def _slot_at(steps_completed: int) -> int:
-    return _SLOTS_AT + steps_completed % 2 * _SLOT_BYTES
+@lru_cache
+def _rows(num_numbers: int) -> tuple[struct.Struct, int]:
+    """Return the layout of rows with these numbers, and how many rows there are."""
+    layout = struct.Struct(f"={num_numbers + 1}d")
+    return layout, _ROWS_BYTES // layout.size
 
 
 def phases(pages: Iterable[Path]) -> list[Phase]:

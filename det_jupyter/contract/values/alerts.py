@@ -12,4 +12,5 @@ class AlertKind(StrEnum):
     HANG = "hang"  # a gang makes no progress
     NAN = "nan"  # a loss or the searcher's metric is NaN or infinite
     DISK = "disk"  # a disk is full, or nearly
+    RECOVERED = "recovered"  # a rank was killed, and the training went on from the last step
     ENDED = "ended"  # an experiment has completed

@@ -198,14 +198,16 @@ def _reasons(view: ExperimentView) -> list[str]:
 
 
 def _failures(trials: Iterable[TrialView]) -> list[str]:
-    """Return a line with the error of each failed trial, or the alarm of one that continues."""
-    texts = {
-        trial.id: trial.failure.error
-        if trial.failure is not None and trial.state is State.ERROR
-        else trial.alarm.sentence
-        for trial in trials
-    }
+    """Return a line for each trial with its error, alarm or last recovery, if it has one."""
+    texts = {trial.id: _news_of(trial) for trial in trials}
     return [f"Trial {number}: {one_line(text)}" for number, text in texts.items() if text]
+
+
+def _news_of(trial: TrialView) -> str:
+    if trial.failure is not None and trial.state is State.ERROR:
+        return trial.failure.error
+    recovered = trial.recoveries[-1].sentence if trial.recoveries else ""
+    return trial.alarm.sentence or recovered
 
 
 def _written(

@@ -46,6 +46,7 @@ _TAGS = {
     AlertKind.HANG: "hourglass",
     AlertKind.NAN: "warning",
     AlertKind.DISK: "floppy_disk",
+    AlertKind.RECOVERED: "recycle",
     AlertKind.ENDED: "white_check_mark",
 }
 _PASSING = (408, 425, 429)  # answers after which the same request may succeed later

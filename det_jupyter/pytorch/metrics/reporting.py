@@ -53,6 +53,7 @@ class Reporter:
             core.distributed, average=average, watch=watch, timings=timings
         )
         self.add, self.latest = self._metrics.add, self._metrics.latest
+        self.last_row = self._metrics.last_row
 
     def flush(self, steps: int) -> None:
         """Journal the metrics of each batch up to `steps`, since the last flush.
@@ -79,7 +80,9 @@ class Reporter:
             TrialMistake: A loss is not finite, and the policy is to stop: nothing is to be saved.
         """
         first = self._flushed_at + 1
-        if steps >= first:
+        if steps < first - 1:  # of a window that is trained again
+            self._metrics.drop_last(first - 1 - steps)
+        elif steps >= first:
             values = self._metrics.flush_alone(partial(rows_of, first, steps), first)
             self._core.sink.write(BatchMetrics(at=time.time(), first=first, values=values))
             self._flushed_at = steps

@@ -96,6 +96,10 @@ class MetricSeries:
         """Return the values of the last batch; tensors are on their device."""
         return {name: values[-1] for name, values in self._values.items() if values} or self._last
 
+    def last_row(self) -> list[float | Tensor]:
+        """Return the values of the batch that was added last, in the order of `names`."""
+        return [values[-1] for values in self._values.values()]
+
     def take(self) -> MetricWindow:
         """Return the batches since the last call, and remove them. Waits for the device.
 

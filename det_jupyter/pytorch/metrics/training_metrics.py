@@ -41,7 +41,7 @@ class TrainingMetrics:
 
     Attributes:
         is_averaged: Whether a batch's values are averages over several ranks.
-        add, latest: See MetricSeries.
+        add, latest, last_row: See MetricSeries.
         take_own: Returns this rank's values of the batches since the last flush. Not collective.
         has_records: Whether this rank has trained on records since the last report, in this run.
     """
@@ -66,6 +66,7 @@ class TrainingMetrics:
         # Since the last report. Restored windows have other names if the trial's code was changed.
         self._flushed: list[MetricWindow] = []
         self.add, self.latest = self._series.add, self._series.latest
+        self.last_row = self._series.last_row
         self.take_own = self._series.take
         self._take = timings.timed("from_device", self._series.take)
         self._by_rank = timings.timed("average_training_metrics", self._exchange)
@@ -123,6 +124,14 @@ class TrainingMetrics:
             window = MetricWindow(window.names, values_NB, records_RB[first_B, at_B])
         self._flushed.append(window)
         return dict(zip(window.names, window.values_NB.tolist(), strict=True))
+
+    def drop_last(self, num_batches: int) -> None:
+        """Drop the last batches that were flushed, and those that were not."""
+        self._series.take()
+        joined = MetricWindow.joined(self._flushed)
+        names, values_NB, records_B = joined.names, joined.values_NB, joined.records_B
+        end = len(records_B) - num_batches
+        self._flushed = [MetricWindow(names, values_NB[:, :end], records_B[:end])]
 
     def check_losses(self) -> None:
         """Check the losses of the last flush. Call it after the flush was journaled.

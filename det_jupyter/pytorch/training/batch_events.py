@@ -63,6 +63,7 @@ class Events:
         self._distributed = self.core.distributed
         self._num_flushes = 0
         self.is_at_boundary = True  # within an event that the next run could not repeat
+        self.boundary_at = 0  # batches trained at the last one
         self._rank_watch = RankWatch(self.rules.check_ranks, self.core, self.context.models)
         if self._distributed.size > 1:
             self._rank_watch.reduce = self.timings.timed_exchange(self._rank_watch.reduce)
@@ -131,6 +132,7 @@ class Events:
         ):
             self._rank_watch.compare(steps)
         if is_boundary:
+            self.boundary_at = steps
             self._at_boundary(steps)
         decision = self._exchange(
             steps,

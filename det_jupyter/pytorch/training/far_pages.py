@@ -67,7 +67,8 @@ class FarPages:
 
     def exchange(self, steps_completed: int) -> None:
         """Send the states of this rank's page after these batches; store those of the others."""
-        states = self._own.states(steps_completed) or b""
+        slot = self._own.slot_of(steps_completed)
+        states = b"" if slot is None else slot.states[: slot.head[1]].tobytes()
         row_steps, row = self._row
         message = _HEAD.pack(steps_completed, len(states), row_steps, len(row))
         message += struct.pack(f"<{len(row)}d", *row) + states
@@ -97,10 +98,12 @@ def _store(page: StepPage, message: bytes) -> None:
     steps, length, row_steps, num_numbers = _HEAD.unpack_from(message)
     begin = _HEAD.size + 8 * num_numbers
     if num_numbers:
-        page.note_row(row_steps, struct.unpack_from(f"<{num_numbers}d", message, _HEAD.size))
-    page.note_slot(steps, 0)
-    page.slots()[steps % 2][:length] = message[begin : begin + length]
-    page.note_slot(steps, length)
+        *metrics, records = struct.unpack_from(f"<{num_numbers}d", message, _HEAD.size)
+        page.note_row(row_steps, metrics, records)
+    head, states, _ = page.slot_for(steps)
+    head[1] = 0
+    states[:length] = message[begin : begin + length]
+    head[0], head[1] = steps, length
 
 
 def shut_connections() -> None:

@@ -1,34 +1,40 @@
 """The last step of a gang is saved by the ranks that survive, when another one is killed.
 
-    each batch     every rank writes its random generators into its step page, as the exchange of
-                   gradients begins; models' buffers are copied before the batch changes them
+    each step      every rank writes its random generators and its models' buffers into its step
+                   page, as the exchange of gradients begins; what the trial may change before its
+                   optimizers step is copied before that
     a rank ends    the collectives of the others raise; each writes into its page which step it has
     then           the rank with the most steps, the lowest of them, saves a checkpoint of all
                    ranks' states. If it is killed meanwhile, the next one does; the others wait
                    for it and exit, and the agent ends the gang (agent/runs)
 
-The next run begins with this checkpoint, so at most the batch that was interrupted is trained
-again. Weights and states of optimizers do not change within a batch before the optimizer steps;
-buffers and generators do, and are set back.
+The next run begins with this checkpoint, so at most the window of batches that was interrupted is
+trained again: one batch, unless `aggregation_frequency` is above 1. Weights and states of
+optimizers do not change before the optimizer steps; buffers and generators do, and are set back.
+Buffers are the chief's, which sends its own to the others as a window begins. If it has ended
+before that, those in its page are taken, but for buffers that have changed on this rank after the
+exchange: averaged weights, for example, which are equal on all ranks.
 
 Nothing is saved, and the next run begins with the last periodic checkpoint, if
 
     an optimizer or scheduler has stepped in the          its weights are those of no batch
-      interrupted batch
+      interrupted window
     the batch completes a report, checkpoint, validation  what of that is done is not known
+    one of these, or a user's change, was within the      it is not part of the last step's state
+      interrupted window
     a rank failed by an error of its own                  the retry would fail as well
     the ranks train on GPUs                               NCCL does not notice that a rank ended
     weights are divided (FSDP, DeepSpeed), gradients      parts of the state are lost with the rank
-      compressed by PowerSGD or summed over batches, or
-      the trial has reducers
+      compressed by PowerSGD, or the trial has reducers
     an optimizer has no hooks                             its steps are not noticed
     callbacks have hooks of checkpoints                   they expect all ranks, or the chief
-    callbacks with a state have a hook of batches' start  it would count the batch twice
+    callbacks with a state have a hook of batches' start  it would count batches twice
+      (in windows of several batches: any hook of batches)
 
-Pages of ranks on other computers are received from them (far_pages.py), and the survivors of each
-computer save by themselves.
+Pages of ranks on other computers are received from them (far_pages.py), without buffers, and the
+survivors of each computer save by themselves.
 
-[m] A batch costs 6 µs in a tight loop, and more for models with buffers.
+[m] A batch costs 2 µs in a tight loop, and more for models with buffers.
 """
 
 from __future__ import annotations
@@ -36,14 +42,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Self
 
 import torch
 
-from det_jupyter.contract.run.step_page import Phase, StepPage
+from det_jupyter.contract.run.journal import LastStepSaved
+from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, StepSlot
 from det_jupyter.core import Context, TrialInfo
 from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.errors import CheckpointError
@@ -56,15 +64,21 @@ from det_jupyter.pytorch.parallel import DistributedModel
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.far_pages import FarPages
+from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 _OTHERS_S = 1.0  # how long other ranks may take to notice that a rank has ended
-_SAVE_S = 120.0  # how long a rank that saves is waited for
 _HOOKS_OF_CHECKPOINTS = (
     "on_checkpoint_save_start",
     "on_checkpoint_write_end",
     "on_checkpoint_end",
+)
+_HOOKS_OF_BATCHES = (
+    "on_training_batch_start",
+    "on_training_epoch_start",
+    "on_training_batch_end",
+    "on_training_epoch_end",
 )
 _LOOK_S = 0.005
 
@@ -78,6 +92,7 @@ class LastStep:
     page: StepPage
     far: FarPages | None = None  # of a gang on several computers
     _kept_at: int = -1  # the batch that what is kept is that before
+    _noted: int = -1  # batches trained of the state that was noted last
 
     @classmethod
     def open(
@@ -111,25 +126,41 @@ class LastStep:
             isinstance(model, DistributedModel) and model.low_rank is None
             for model in context.models
         )
-        is_each_step = context.position.aggregation_frequency == 1
-        if not (is_whole and is_each_step and context.models) or context.reducers.are_there:
+        if not (is_whole and context.models) or context.reducers.are_there:
             return None
-        if not context.stepping.sees_steps or _have_to_be_called(callbacks):
+        in_windows = context.position.aggregation_frequency > 1
+        if not context.stepping.sees_steps or _have_to_be_called(callbacks, in_windows):
             return None
         try:
-            return StepPage.create(info.folder.step(core.distributed.rank), os.getpid())
+            return StepPage.create(
+                info.folder.step(core.distributed.rank),
+                os.getpid(),
+                buffers_bytes=size_in_page(buffers_of(context.models)),
+            )
         except OSError:  # the disk is full: the trial trains without
             return None
 
     def __post_init__(self) -> None:
-        self._buffers = [b for model in self.context.models for b in model.buffers()]
+        context = self.context
+        self._in_windows = context.position.aggregation_frequency > 1
+        self._buffers = buffers_of(context.models)
         self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
-        self._slots = self.page.slots()
-        self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
+        self._schedulers = [one.scheduler for one in context.lr_schedulers]
         self._scheduled: list[Any] = []
+        self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
+        self._group_lists: list[Any] = []
+        self._slot, self._older = (
+            (slot.head, slot.states, in_page(self._buffers, slot.buffers))
+            for slot in self.page.slots()
+        )
+
+    def begin(self, steps_completed: int) -> None:
+        """Note the state with which this run begins, after it was restored."""
+        self._group_lists = [optimizer.param_groups for optimizer in self.context.optimizers]
+        self.note(steps_completed)
 
     def note(self, steps_completed: int) -> None:
-        """Write the generators' states as those after this number of batches.
+        """Write generators and buffers as those after this number of batches.
 
         On several computers it is collective: the ranks send each other what they have written.
         """
@@ -138,25 +169,31 @@ class LastStep:
             self.far.exchange(steps_completed)
 
     def _write(self, steps_completed: int) -> None:
-        self.page.note_slot(steps_completed, 0)
-        length = pack_generators(self._slots[steps_completed % 2])
-        self.page.note_slot(steps_completed, length)
+        if steps_completed != self._noted:
+            self._slot, self._older = self._older, self._slot
+            self._noted = steps_completed
+        head, states, buffers = self._slot
+        head[1] = 0
+        length = pack_generators(states)
+        if buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(buffers, self._buffers)
+        head[0] = steps_completed
+        head[1] = length
 
     def note_exchange(self, steps_completed: int) -> None:
-        """Write the states, and the batch to the control page, as the exchange begins."""
+        """Write the batch to the control page, and the state, as the exchange of a step begins."""
         self.core.note_exchange(steps_completed)
-        self._write(steps_completed)
+        if not self._in_windows or self.context.position.is_step:
+            self._write(steps_completed)
 
     def note_metrics(
-        self, steps_completed: int, metrics: Mapping[str, Number], records: Number
+        self, steps_completed: int, metrics: Sequence[Number], records: Number
     ) -> None:
-        """Write the metrics of the last batch, if they are on the CPU."""
-        numbers = [*metrics.values(), records]
-        if not any(isinstance(number, torch.Tensor) and not number.is_cpu for number in numbers):
-            row = [*map(float, numbers)]
-            self.page.note_row(steps_completed, row)
-            if self.far is not None:
-                self.far.note_row(steps_completed, row)
+        """Write the metrics of the last batch."""
+        self.page.note_row(steps_completed, metrics, records)
+        if self.far is not None:
+            self.far.note_row(steps_completed, [*map(float, metrics), float(records)])
 
     def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor:
         """Return the metrics and records of all ranks, `[ranks, metrics + 1, batches]`.
@@ -173,23 +210,21 @@ class LastStep:
         return by_rank.transpose(1, 2)
 
     def keep(self, index: int) -> None:
-        """Keep what the trial may change in batch `index` before its optimizers step."""
-        self._groups = [group.copy() for group in self._param_groups()]
-        self._scheduled = self._schedulers_steps()
+        """Keep what the trial may change before its optimizers step; batch `index` begins."""
+        self._groups = [*map(dict.copy, chain.from_iterable(self._group_lists))]
+        if self._schedulers:
+            self._scheduled = self._schedulers_steps()
         if self._buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._kept, self._buffers)
         self._kept_at = index
 
-    def _param_groups(self) -> list[dict[str, Any]]:
-        return [group for one in self.context.optimizers for group in one.param_groups]
-
     def _schedulers_steps(self) -> list[Any]:
-        return [getattr(one.scheduler, "last_epoch", None) for one in self.context.lr_schedulers]
+        return [getattr(scheduler, "last_epoch", None) for scheduler in self._schedulers]
 
-    def forget(self, steps_completed: int) -> None:
-        """Note that the states after these batches are to change, until they are noted again."""
-        self.page.note_slot(steps_completed, 0)
+    def forget(self) -> None:
+        """Note that the last state is to change, until it is noted again."""
+        self._slot[0][1] = 0
 
     def close(self) -> None:
         """Unmap the page."""
@@ -202,6 +237,7 @@ class LastStep:
         error: BaseException,
         *,
         steps_completed: int,
+        batches: int,
         is_whole: bool,
         write: Callable[[list[RngStates]], object],
     ) -> bool:
@@ -211,8 +247,9 @@ class LastStep:
         one has saved a step.
 
         Args:
-            steps_completed: Batches trained.
-            is_whole: Whether the state is that after these batches, but for what is kept here.
+            steps_completed: Batches trained at the last optimizer step.
+            batches: Batches trained; greater within a window of several batches.
+            is_whole: Whether the state is that of this step, but for what is kept here.
             write: Writes the checkpoint, given the states of all ranks' generators.
         """
         is_lost = is_lost_peer(error)
@@ -221,7 +258,8 @@ class LastStep:
             return False
         is_saved = False
         try:
-            is_saved = self._save(steps_completed, write, is_whole=is_whole)
+            if is_whole and (self._kept_at == steps_completed or batches == steps_completed):
+                is_saved = self._save(steps_completed, write)
         except Exception as problem:  # the user's callbacks may raise anything
             sys.stderr.write(f"the last step could not be saved: {problem}\n")
         finally:
@@ -229,12 +267,10 @@ class LastStep:
                 self.page.set_phase(Phase.DONE)
         return is_saved
 
-    def _save(
-        self, steps: int, write: Callable[[list[RngStates]], object], *, is_whole: bool
-    ) -> bool:
+    def _save(self, steps: int, write: Callable[[list[RngStates]], object]) -> bool:
         """Return whether this rank or another one has saved a step."""
         is_kept = self._kept_at == steps
-        if not is_whole or (is_kept and self._schedulers_steps() != self._scheduled):
+        if is_kept and self._schedulers and self._schedulers_steps() != self._scheduled:
             return False
         own = self.core.distributed.rank
         self.page.set_phase(Phase.READY, steps)
@@ -251,26 +287,31 @@ class LastStep:
                 break
             if self._await_save(pages[first]):
                 return pages[first].phase is Phase.SAVED
-        states = [pages[rank].states(steps) for rank in sorted(pages)]
-        if any(state is None for state in states):
+        slots = [slot for rank in sorted(pages) if (slot := pages[rank].slot_of(steps))]
+        if len(slots) != len(pages):
             return False
         if is_kept:
             self._set_back()
-        write([self._unpacked(state) for state in states if state])
+        elif own and self._buffers:
+            self._take_buffers(slots[0], slots[own])
+        write([self._unpacked(slot) for slot in slots])
+        repeats = self.context.position.batch_idx + 1 - steps
+        self.core.sink.write(LastStepSaved(at=time.time(), steps_completed=steps, repeats=repeats))
+        sys.stderr.write(f"a rank was lost; the next run begins with batch {steps:,}\n")
         self.page.set_phase(Phase.SAVED)
         return True
 
     def _await_save(self, page: StepPage) -> bool:
         """Wait until the rank that saves is done; return False if it has ended before."""
-        deadline = time.monotonic() + _SAVE_S
+        deadline = time.monotonic() + SAVE_S
         while page.phase is Phase.READY and time.monotonic() < deadline:
             if not page.is_alive:
                 return page.phase is not Phase.READY  # it may have been done in this moment
             time.sleep(_LOOK_S)
         return True
 
-    def _unpacked(self, packed: bytes) -> RngStates:
-        unpack_generators(packed)  # this rank draws no more
+    def _unpacked(self, slot: StepSlot) -> RngStates:
+        unpack_generators(slot.states[: slot.head[1]].tobytes())  # this rank draws no more
         return get_states(self.context.device)
 
     def _pages(self) -> dict[int, StepPage]:
@@ -303,23 +344,40 @@ class LastStep:
         }
 
     def _set_back(self) -> None:
-        """Set back what was changed in the interrupted batch."""
-        groups = self._param_groups()
-        if len(groups) != len(self._groups):
+        """Set back what was changed since the last step."""
+        lists = [optimizer.param_groups for optimizer in self.context.optimizers]
+        groups = [group for groups in lists for group in groups]
+        is_same = all(now is then for now, then in zip(lists, self._group_lists, strict=True))
+        if not is_same or len(groups) != len(self._groups):
             raise CheckpointError("the trial has added groups of parameters in the batch")
         for group, kept in zip(groups, self._groups, strict=True):
             group.update(kept)
-        now = [buffer for model in self.context.models for buffer in model.buffers()]
-        if [id(buffer) for buffer in now] != [id(buffer) for buffer in self._buffers]:
-            raise CheckpointError("the trial has replaced buffers of its models in the batch")
+        self._check_buffers()
         if self._buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._buffers, self._kept)
 
+    def _take_buffers(self, chiefs: StepSlot, own: StepSlot) -> None:
+        """Set buffers to those that the chief would have sent next."""
+        self._check_buffers()
+        found = [(kept, kept) for kept in self._kept]  # unless rank 0's are not here
+        if of_chief := in_page(self._buffers, chiefs.buffers):
+            found = [*zip(of_chief, in_page(self._buffers, own.buffers), strict=True)]
+        for buffer, (theirs, ours) in zip(self._buffers, found, strict=True):
+            if torch.equal(buffer, ours):
+                with torch.no_grad():
+                    buffer.copy_(theirs)
+            elif ours is theirs:
+                raise CheckpointError("rank 0 has buffers that are not here")
 
-def _have_to_be_called(callbacks: Callbacks) -> bool:
-    """Return whether callbacks take part in checkpoints, or count batches as they begin."""
-    begins = ("on_training_batch_start", "on_training_epoch_start")
+    def _check_buffers(self) -> None:
+        if [*map(id, buffers_of(self.context.models))] != [*map(id, self._buffers)]:
+            raise CheckpointError("the trial has replaced buffers of its models in the batch")
+
+
+def _have_to_be_called(callbacks: Callbacks, in_windows: bool) -> bool:
+    """Return whether callbacks take part in checkpoints, or count batches of a step to repeat."""
+    hooks = _HOOKS_OF_BATCHES if in_windows else _HOOKS_OF_BATCHES[:2]
     return any(map(callbacks.overrides, _HOOKS_OF_CHECKPOINTS)) or (
-        callbacks.keep_state and any(map(callbacks.overrides, begins))
+        callbacks.keep_state and any(map(callbacks.overrides, hooks))
     )

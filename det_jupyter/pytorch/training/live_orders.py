@@ -33,6 +33,7 @@ class LiveOrders:
     Attributes:
         after_batch: The loop's list of functions to call after each batch; a profile that is being
             recorded adds one.
+        made_at: Batches trained when the last change was made.
     """
 
     context: PyTorchTrialContext
@@ -44,6 +45,7 @@ class LiveOrders:
         self._made: set[int] = set()  # ids of changes that were made
         self._open: list[ChangeOrder] = []  # changes not made yet
         self._tracer: Tracer | None = None
+        self.made_at = 0
 
     def state(self) -> list[int]:
         """Return the ids of the changes that were made, for a checkpoint."""
@@ -104,6 +106,7 @@ class LiveOrders:
                 self._change_schedule(change),
             ]
             self._made.add(order.id)
+            self.made_at = steps
         if self.core.distributed.is_chief and order.steps_completed is None:
             self.core.sink.write(
                 ChangeMade(

@@ -200,26 +200,32 @@ class Loop:
     def _saving_last_step(self, events: Events) -> Iterator[None]:
         """Save the last step if the block raises because another rank was killed."""
         keep = None
-        if self.rehearsal is None and type(self) is Loop:
+        is_counted = self._tuner is not None and self.position.aggregation_frequency > 1
+        if self.rehearsal is None and type(self) is Loop and not is_counted:
             keep = self._last_step = LastStep.open(self.context, self.core, self._callbacks)
         if keep is None:
             yield
             return
 
         def write(rng_states: list[RngStates]) -> None:
+            steps = self.position.cut_at
+            self.position.window_weights = None
             self._timings.journal_batches(self.core.sink)
-            self._reporter.flush_alone(self.steps_completed, keep.rows)
-            self._savepoints.save_alone(self.steps_completed, rng_states)
+            self._reporter.flush_alone(steps, keep.rows)
+            self._savepoints.save_alone(steps, rng_states)
 
         try:
             self.context.stepping.note_exchange = keep.note_exchange
             self.context.stepping.before_step = None if keep.far is None else keep.note
             yield
         except (Exception, SystemExit) as error:  # the user's code may also exit
-            index = self.steps_completed
+            index, cut_at = self.steps_completed, self.position.cut_at
             is_torn = self._is_ending_batch or self.context.stepping.has_stepped(index)
-            is_whole = not (events.is_at_boundary or is_torn)
-            if keep.save(error, steps_completed=index, is_whole=is_whole, write=write):
+            is_in_window = max(events.boundary_at, self._orders.made_at) > cut_at
+            is_whole = not (events.is_at_boundary or is_torn or is_in_window)
+            if keep.save(
+                error, steps_completed=cut_at, batches=index, is_whole=is_whole, write=write
+            ):
                 self._savepoints.drop_pending()  # an older one must not be recorded after it
             raise
         finally:
@@ -267,17 +273,18 @@ class Loop:
             self._after_batch.append(self._tune)
         event = events.next_after(self.steps_completed)
         if self._last_step is not None:
-            self._last_step.note(self.steps_completed)
+            self._last_step.begin(self.steps_completed)
         with self.context.torch_profiler or nullcontext():
             for host_batch, share in batches:
                 self._train_batch(host_batch, share, to_device)
                 if self.steps_completed == event:
-                    if self._last_step is not None and events.is_boundary(event):
-                        self._last_step.forget(event)
+                    keep = self._last_step if event == self.position.cut_at else None
+                    if keep is not None and events.is_boundary(event):
+                        keep.forget()
                     if reason := events.handle(event, has_stepped=self._has_stepped):
                         return reason
-                    if self._last_step is not None:  # the event may have drawn numbers
-                        self._last_step.note(event)
+                    if keep is not None:  # the event may have drawn numbers
+                        keep.note(event)
                     event = events.next_after(event)
         raise RuntimeError("the training data ended, although it is repeated forever")
 
@@ -286,7 +293,7 @@ class Loop:
         context, callbacks, index = self.context, self._callbacks, self.steps_completed
         self._note_batch(index + 1)
         self._begin_batch(index, share)
-        if self._last_step is not None:
+        if self._last_step is not None and index == self.position.cut_at:
             self._last_step.keep(index)
         if index == self._epoch_start:
             callbacks.on_training_epoch_start(self._epoch)
@@ -314,7 +321,7 @@ class Loop:
             self._after_step()
         self._reporter.add(metrics, index, records)
         if self._last_step is not None:
-            self._last_step.note_metrics(index + 1, self._reporter.latest(), records)
+            self._last_step.note_metrics(index + 1, self._reporter.last_row(), records)
         if self._has_batch_end:
             callbacks.on_training_batch_end(metrics, self._epoch, index)
         self.steps_completed = index + 1

@@ -78,6 +78,8 @@ def trial_title(trial: TrialDetails) -> str:
         parts.append(f"first step after {trial['first_step_s']:.2f} s")
     if trial["restarts"]:
         parts.append(f"restarted {count(trial['restarts'], 'time')}")
+    if trial["num_recoveries"]:
+        parts.append(f"recovered {count(trial['num_recoveries'], 'time')}")
     return " · ".join(parts)
 
 

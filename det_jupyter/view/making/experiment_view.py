@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.status import PAUSES, VERBS, Action, Verb
 from det_jupyter.contract.trial.plain_trainers import describe_plain
-from det_jupyter.contract.values.text import TRAINING_CONTINUES, capitalized
+from det_jupyter.contract.values.text import TRAINING_CONTINUES, capitalized, count
 from det_jupyter.view.making.charts import build_charts, no_metrics
 from det_jupyter.view.making.experiment_facts import (
     experiment_word,
@@ -37,6 +37,7 @@ from det_jupyter.view.model.trial_state import Checkpoints, HungTrial, TrialDeta
 from det_jupyter.view.model.view_state import CaptureRow, ViewState
 
 MAX_CAPTURED = 100
+MAX_RECOVERIES = 3  # most recoveries of a trial
 MAX_NOTICES = 10  # most notices, and most alarms, of all trials
 _NO_REASONS: Mapping[int, Reason] = {}
 _PURPOSE: dict[Verb, str] = {
@@ -127,6 +128,7 @@ def build_view_state(
             *experiment.capsule.notices,
             *(f"{each.sentence}." for each in experiment.trackers if each.problem),
             *_of_trials(experiment, lambda trial: trial.notices),
+            *_of_trials(experiment, _recoveries_of),
         ],
         lacks_callback=bool(plain) and bool(experiment.capsule.payload),
         hangs=[
@@ -158,6 +160,13 @@ def _alarms_of(trial: TrialView) -> list[str]:
     silence = trial.allocation.silence if trial.allocation is not None else ""
     hang = trial.hang.sentence() if trial.hang else ""
     return [*filter(None, (f"{silence}." if silence else "", hang)), *reported]
+
+
+def _recoveries_of(trial: TrialView) -> list[str]:
+    """Return the latest recoveries, and the number of those before."""
+    texts = [one.sentence for one in trial.recoveries[-MAX_RECOVERIES:]]
+    more = trial.num_recoveries - len(texts)
+    return [*([f"recovered {count(more, 'time')} before"] if more > 0 else []), *texts]
 
 
 def _of_trials(experiment: ExperimentView, of: Callable[[TrialView], list[str]]) -> list[str]:

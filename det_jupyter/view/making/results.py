@@ -70,6 +70,7 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
     per_epoch = None if trial is None else epochs.get(trial.id)
     num = 1 if one.is_trial else len(experiment.trials)
     restarts = sum(trial.restarts for trial in _trials_of(one))
+    recoveries = sum(trial.num_recoveries for trial in _trials_of(one))
     return {
         "best at batch": _best_step(one),
         "batches": "" if trial is None else f"{steps:,}",
@@ -79,6 +80,7 @@ def _texts(one: Compared, now: float) -> dict[str, str]:
         "elapsed": duration(elapsed_s(one, now)),
         "slot-hours": slot_hours_text(slot_seconds(one, now)),
         "restarts": str(restarts) if restarts else "",
+        "recoveries": str(recoveries) if recoveries else "",
         "seed": "" if trial is None else str(trial.seed),
         "submitted": "" if one.is_trial else date(experiment.created_at),
     }

@@ -71,6 +71,7 @@ def build_trial(
         latest=rounded(finite(trial.latest_metric)),
         num_steps=_num_steps(trial, experiment),
         restarts=trial.restarts,
+        num_recoveries=trial.num_recoveries,
         hparams=_hparams(trial.hparams),
         wait=wait_of(trial, experiment, reasons, now),
         makes_room=_makes_room(trial, cluster),
@@ -217,7 +218,7 @@ def _first_step_s(allocation: AllocationView | None) -> float | None:
 
 
 def _failure(failure: FailureView | None, *, again: bool) -> Failure | None:
-    if failure is None:
+    if failure is None or (again and failure.is_survived):  # a notice has its recovery
         return None
     text = failure.traceback
     # Cut at the beginning: the innermost frames matter, and come last.

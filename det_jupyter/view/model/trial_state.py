@@ -123,6 +123,7 @@ class TrialDetails(TrialResult):
     progress: float
     num_steps: int | None
     restarts: int
+    num_recoveries: int
     hparams: str
     wait: Wait | None
     makes_room: str

@@ -90,6 +90,9 @@ export class Trials {
     if (trial.restarts > 0) {
       parts.push(trans._n('restarted %1 time', 'restarted %1 times', trial.restarts));
     }
+    if (trial.num_recoveries > 0) {
+      parts.push(trans._n('recovered %1 time', 'recovered %1 times', trial.num_recoveries));
+    }
     if (trial.hparams) {
       parts.push(trial.hparams);
     }

@@ -204,6 +204,7 @@ export interface ITrialDetails {
   progress: number;
   num_steps: number | null;
   restarts: number;
+  num_recoveries: number;
   hparams: string;
   wait: IWait | null;
   makes_room: string;

@@ -45,6 +45,7 @@ from det_jupyter.master.machine.rules.outcome import (
     will_repeat,
 )
 from det_jupyter.master.machine.rules.placing import close_run, go_on_resized, queue_trial
+from det_jupyter.master.machine.rules.recovering import add_recovery, recovery_of
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,
 )
@@ -191,6 +192,8 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         settings = turn.state.experiment(trial.experiment_id).settings
         is_final = settings.hang.action == "kill"
     failure = _with_agent(turn, allocation, failure)
+    recovery = recovery_of(trial, allocation, failure, event.ended_at)
+    failure = failure.model_copy(update={"is_survived": recovery is not None})
     saved = allocation.starts_from != trial.latest_checkpoint
     trial.failure = count_repeats(failure, previous, since_checkpoint=saved)
     if is_stopping(trial.state):
@@ -208,6 +211,9 @@ def _on_failed(turn: Turn, trial: Trial, allocation: Allocation, event: GangExit
         times = "twice" if trial.failure.times == 2 else f"{trial.failure.times} times"
         error = trial.failure.error.removesuffix(".")
         _end_as_failed(turn, trial, f"{error}. Failed {times} with the same error.")
+        return
+    if recovery is not None and add_recovery(trial, recovery):
+        _queue_if_active(turn, trial)
         return
     max_restarts = turn.state.experiment(trial.experiment_id).settings.max_restarts
     if not is_final and trial.restarts < max_restarts:

@@ -34,6 +34,7 @@ from det_jupyter.contract.run.journal import (
     CheckpointDeleted,
     CheckpointSaved,
     FirstStep,
+    LastStepSaved,
     Notice,
     RankFailure,
     RanksStalled,
@@ -59,6 +60,7 @@ from det_jupyter.master.machine.rules.alerts import raise_alert
 from det_jupyter.master.machine.rules.full_disks import note_room
 from det_jupyter.master.machine.rules.hanging import record_stall
 from det_jupyter.master.machine.rules.log_policies import agent_of, is_applied, policy_label
+from det_jupyter.master.machine.rules.recovering import note_first_step
 from det_jupyter.master.machine.rules.retention import delete_uploaded, record_deleted
 from det_jupyter.master.machine.rules.searching import (
     on_target_reached,
@@ -166,6 +168,7 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
         case FirstStep():
             allocation.first_step_at = allocation.first_step_at or record.at
             trial.losses = []
+            note_first_step(turn, trial, record.at)
         case CheckpointSaved():
             _add_checkpoint(turn, trial, allocation, record)
             note_room(turn, trial)
@@ -178,6 +181,10 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
                 delete_uploaded(turn, trial, record.uuid)
             else:
                 record_deleted(turn, [record.uuid])
+        case LastStepSaved():
+            known = allocation.last_step  # ranks on several computers save by themselves
+            if known is None or record.steps_completed >= known.steps_completed:
+                allocation.last_step = record
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():

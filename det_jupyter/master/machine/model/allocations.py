@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
     Wire,
 )
 from det_jupyter.contract.messages.leaving import RankProgress
-from det_jupyter.contract.run.journal import RankFailure, RankStarted, RunEnded
+from det_jupyter.contract.run.journal import LastStepSaved, RankFailure, RankStarted, RunEnded
 
 
 class GangPart(Wire):
@@ -89,6 +89,8 @@ class Allocation(AllocationView):
     # Ranks that their agents report as stalled; `hang` is set while all ranks are stalled.
     stalled: dict[int, RankStall] = {}
     stalled_since: float = 0.0
+    # The step that the other ranks have saved when one was killed.
+    last_step: LastStepSaved | None = None
     ended_for: HangReport | None = None  # the hang because of which its ranks were killed
 
     @model_validator(mode="after")

@@ -31,6 +31,7 @@ from det_jupyter.contract.run.journal import (
     CheckpointDeleted,
     CheckpointSaved,
     FirstStep,
+    LastStepSaved,
     Notice,
     RankFailure,
     RanksStalled,
@@ -270,6 +271,7 @@ MachineRecord = (
     | FirstStep
     | CheckpointSaved
     | CheckpointDeleted
+    | LastStepSaved
     | TargetReached
     | RunEnded
     | RankFailure

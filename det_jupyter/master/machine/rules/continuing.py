@@ -290,6 +290,7 @@ def _reopen_trial(turn: Turn, trial: Trial) -> None:
     trial.target, trial.target_is_last = None, False
     trial.ended_at = trial.exit_reason = trial.failure = None
     trial.restarts, trial.losses = 0, []
+    trial.num_recoveries, trial.recoveries = 0, []
     trial.was_stopped = False
     trial.message = ""
     trial.divergences = {}

@@ -260,8 +260,10 @@ def will_repeat(failure: FailureView) -> bool:
     An exception in the user's code counts if its line or batch is known, and a crash always. A
     signal that may come from outside, such as `kill` by hand, must occur once more than that, and
     in a known batch. The same holds for an error that another process may have caused, such as a
-    data-loader worker that was killed.
+    data-loader worker that was killed, and for any signal if the other ranks saved the last step.
     """
+    if failure.is_survived:  # a repetition costs little
+        return failure.batch is not None and failure.times > _MAX_REPEATS
     by_others = failure.by_others or _was_ended(failure.exit_code)
     if by_others and not failure.no_memory:
         return failure.batch is not None and failure.times > _MAX_REPEATS

@@ -16,6 +16,7 @@ from det_jupyter.contract.run.journal import (
     CheckpointSaved,
     CheckpointShare,
     FirstStep,
+    LastStepSaved,
     MetricsReported,
     Notice,
     Progress,
@@ -163,6 +164,7 @@ def take_record(
             | TraceSaved()
             | ChangeMade()
             | CheckpointDeleted()
+            | LastStepSaved()
         ):
             transaction.take(_arrival(source, record))
         case CheckpointShare():

@@ -38,6 +38,7 @@ _WORDS = {
     AlertKind.HANG: "makes no progress",
     AlertKind.NAN: "diverges",
     AlertKind.DISK: "has no room on a disk",
+    AlertKind.RECOVERED: "has lost a rank and goes on",
     AlertKind.ENDED: "has completed",
 }
 

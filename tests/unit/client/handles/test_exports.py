@@ -91,9 +91,9 @@ def test_a_trial_is_a_row_with_its_hyperparameters_as_columns_of_their_own() -> 
     rows = trial_rows(searched(), now=1000.0)
     assert rows == [
         {"trial": 2, "state": "completed", "accuracy": 0.5, "steps": 58, "duration_s": 30.5,
-         "restarts": 1, "rungs": 2, "hparams.optimizer.lr": 0.2},
+         "restarts": 1, "recoveries": 0, "rungs": 2, "hparams.optimizer.lr": 0.2},
         {"trial": 1, "state": "completed", "accuracy": 0.25, "steps": 58, "duration_s": 30.5,
-         "restarts": 0, "rungs": 0, "hparams.optimizer.lr": 0.1},
+         "restarts": 0, "recoveries": 0, "rungs": 0, "hparams.optimizer.lr": 0.1},
     ]  # fmt: skip
 
 

@@ -20,15 +20,20 @@ def path(tmp_path: Path) -> Path:
 
 
 def note(page: StepPage, steps: int, states: bytes) -> None:
-    page.note_slot(steps, 0)
-    page.slots()[steps % 2][: len(states)] = states
-    page.note_slot(steps, len(states))
+    slot = page.slots()[steps % 2]
+    slot.states[: len(states)] = states
+    slot.head[0], slot.head[1] = steps, len(states)
+
+
+def states_of(page: StepPage, steps: int) -> bytes | None:
+    slot = page.slot_of(steps)
+    return None if slot is None else slot.states[: slot.head[1]].tobytes()
 
 
 def test_a_new_page_has_no_step(path: Path) -> None:
     with closing(StepPage.create(path, os.getpid())) as page:
         assert (page.phase, page.is_alive) == (Phase.TRAINING, True)
-        assert [page.states(steps) for steps in (0, 1, 2)] == [None] * 3
+        assert [page.slot_of(steps) for steps in (0, 1, 2)] == [None] * 3
         assert page.rows(1, 1, 1) == [None]
 
 
@@ -36,23 +41,23 @@ def test_the_last_two_steps_are_read_in_another_mapping(path: Path) -> None:
     with closing(StepPage.create(path, 1)) as page, closing(StepPage(path)) as other:
         for steps in (5, 6, 7):
             note(page, steps, b"states after %d" % steps)
-        found = {steps: other.states(steps) for steps in range(4, 9)}
+        found = {steps: states_of(other, steps) for steps in range(4, 9)}
         assert found == {
             4: None, 5: None, 6: b"states after 6", 7: b"states after 7", 8: None,
         }  # fmt: skip
-        page.note_slot(8, 0)  # a rank that is killed while it writes
-        assert [other.states(steps) for steps in (6, 7, 8)] == [None, b"states after 7", None]
+        page.slots()[0].head[1] = 0  # a rank that is killed while it writes
+        assert [states_of(other, steps) for steps in (6, 7, 8)] == [None, b"states after 7", None]
         page.set_phase(Phase.READY, 7)
         assert (other.phase, other.steps_completed) == (Phase.READY, 7)
 
 
 @settings(max_examples=40)
-@given(st.integers(1, 5000), st.integers(1, 40), st.integers(0, 1100))
+@given(st.integers(1, 5000), st.integers(1, 40), st.integers(1, 1100))
 def test_metrics_of_the_last_batches_are_there_or_none(last: int, count: int, width: int) -> None:
     path = Path(os.environ["PYTEST_PAGE"]) / "step-0"
     with closing(StepPage.create(path, 1)) as page:
         for steps in range(max(1, last - 2 * count), last + 1):
-            page.note_row(steps, [steps / 3] * width)
+            page.note_row(steps, [steps / 3] * (width - 1), steps / 3)
         first = max(1, last - count + 1)
         found = page.rows(first, last, width)
         expected = [tuple([steps / 3] * width) for steps in range(first, last + 1)]

@@ -277,6 +277,19 @@ def test_a_rank_that_is_left_alone_journals_what_all_would_have(*, average: bool
     assert chief == chief_alone == other_alone
 
 
+def test_batches_of_a_window_that_is_trained_again_are_in_no_report() -> None:
+    def run(rank: ThreadRank) -> Any:
+        reporter = Reporter(core_of(rank), average=True, first=0)
+        for batch in range(5):
+            reporter.add({"loss": float(batch)}, batch, 2)
+            if batch in (1, 3):
+                reporter.flush(batch + 1)
+        reporter.flush_alone(3, lambda *_: torch.empty(0))
+        return reporter.state()["values"].tolist(), len(reporter.state()["records"])
+
+    assert results(2, run) == [([[0.0, 1.0, 2.0]], 3)] * 2
+
+
 @pytest.mark.parametrize("average", [True, False])
 def test_where_a_ranks_metrics_are_not_known_those_of_others_stand_for_them(
     *, average: bool

@@ -62,7 +62,10 @@ def computers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compu
 
 def note(page: StepPage, steps: int) -> float:
     """Write the generators' states; return the number that is drawn next."""
-    page.note_slot(steps, pack_generators(page.slots()[steps % 2]))
+    slot = page.slot_for(steps)
+    slot.head[1] = 0
+    length = pack_generators(slot.states)
+    slot.head[0], slot.head[1] = steps, length
     return random.random()
 
 
@@ -77,11 +80,11 @@ def test_a_rank_has_the_states_of_the_last_two_batches_and_the_metrics_before_th
         computers.ranks[1].note_row(steps, [0.5 * steps, 16.0])
     (far,) = computers.ranks[0].pages.values()
     for steps, expected in zip((4, 5), drawn, strict=True):
-        states = far.states(steps)
-        assert states is not None
-        unpack_generators(states)
+        slot = far.slot_of(steps)
+        assert slot is not None
+        unpack_generators(slot.states[: slot.head[1]].tobytes())
         assert random.random() == expected
-    assert far.states(6) is None
+    assert far.slot_of(6) is None
     assert far.rows(4, 5, 2) == [(2.0, 16.0), None]
     assert not far.is_alive
 
@@ -89,7 +92,7 @@ def test_a_rank_has_the_states_of_the_last_two_batches_and_the_metrics_before_th
 def test_states_that_a_rank_has_not_written_are_not_there(computers: Computers) -> None:
     computers.exchange(4)
     (far,) = computers.ranks[0].pages.values()
-    assert far.states(4) is None
+    assert far.slot_of(4) is None
 
 
 def test_many_metrics_are_not_sent(computers: Computers) -> None:
@@ -97,7 +100,7 @@ def test_many_metrics_are_not_sent(computers: Computers) -> None:
     computers.ranks[1].note_row(2, [1.0] * 65)
     computers.exchange(3)
     (far,) = computers.ranks[0].pages.values()
-    assert far.states(3) is not None
+    assert far.slot_of(3) is not None
     assert far.rows(2, 2, 65) == [None]
 
 

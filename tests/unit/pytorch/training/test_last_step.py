@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,13 +19,16 @@ import torch
 from torch import nn
 
 from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run.journal import LastStepSaved
 from det_jupyter.contract.run.step_page import Phase, StepPage
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.rng import get_states, set_states
+from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training import last_step
 from det_jupyter.pytorch.training.last_step import LastStep
+from det_jupyter.pytorch.training.page_buffers import in_page, size_in_page
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 
@@ -36,6 +39,8 @@ class Gang:
     folder: RunDir
     model: nn.Module
     size: int
+    records: list[LastStepSaved] = field(default_factory=list)
+    position: Position = field(default_factory=Position)
 
     def __post_init__(self) -> None:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
@@ -46,15 +51,20 @@ class Gang:
             distributed=SimpleNamespace(rank=rank, size=self.size),
             info=SimpleNamespace(folder=self.folder),
             note_exchange=lambda steps: None,
+            sink=SimpleNamespace(write=self.records.append),
         )
         context = SimpleNamespace(
             models=[self.model],
             optimizers=[self.optimizer],
             lr_schedulers=[SimpleNamespace(scheduler=self.scheduler)],
             device=torch.device("cpu"),
+            position=self.position,
         )
-        page = StepPage.create(self.folder.step(rank), pid or _own_pid())
-        return LastStep(cast(PyTorchTrialContext, context), cast(Context, core), page)
+        size = size_in_page([*self.model.buffers()])
+        page = StepPage.create(self.folder.step(rank), pid or _own_pid(), size)
+        keep = LastStep(cast(PyTorchTrialContext, context), cast(Context, core), page)
+        keep.begin(0)
+        return keep
 
 
 def _own_pid() -> int:
@@ -77,10 +87,18 @@ def gone() -> int:
     return process.pid
 
 
-def lost(keep: LastStep, steps: int, *, is_whole: bool = True) -> list[Any]:
+def lost(
+    keep: LastStep, steps: int, *, batches: int | None = None, is_whole: bool = True
+) -> list[Any]:
     """Lose a peer; return the states that are saved by this rank."""
     saved: list[Any] = []
-    keep.save(PeerLost("gone"), steps_completed=steps, is_whole=is_whole, write=saved.extend)
+    keep.save(
+        PeerLost("gone"),
+        steps_completed=steps,
+        batches=steps if batches is None else batches,
+        is_whole=is_whole,
+        write=saved.extend,
+    )
     assert keep.page.phase is (Phase.SAVED if saved else Phase.DONE)
     return saved
 
@@ -161,10 +179,10 @@ def test_nothing_is_saved_in_the_middle_of_a_step_or_without_all_states(
     assert lost(chief, 4, is_whole=False) == []
     assert len(lost(chief, 4)) == 3
     chief.page.set_phase(Phase.TRAINING)
-    chief.forget(4)  # an event that draws numbers has begun
+    chief.forget()  # an event that draws numbers has begun
     assert lost(chief, 4) == []
     chief.note(4)
-    dead.page.note_slot(4, 0)  # killed while it wrote
+    dead.forget()  # killed while it wrote
     assert lost(chief, 4) == []
     gang.folder.step(1).unlink()
     assert lost(chief, 4) == []
@@ -176,7 +194,7 @@ def test_an_error_of_a_rank_itself_is_not_survived(gang: Gang) -> None:
         keep.note_exchange(4)
     ready(other, 4)
     saved: list[Any] = []
-    failed.save(KeyError("x"), steps_completed=4, is_whole=True, write=saved.extend)
+    failed.save(KeyError("x"), steps_completed=4, batches=4, is_whole=True, write=saved.extend)
     assert failed.page.phase is Phase.FAILED
     assert [saved, lost(chief, 4)] == [[], []]
 
@@ -207,6 +225,46 @@ def test_buffers_are_those_before_the_batch(gang: Gang, gone: int) -> None:
     assert all(map(torch.equal, after, gang.model.buffers()))
 
 
+def test_buffers_that_rank_0_did_not_send_any_more_are_read_from_its_page(
+    gang: Gang, gone: int
+) -> None:
+    averaged = torch.zeros(2)
+    gang.model.register_buffer("averaged", averaged)
+    dead, other, third = gang.rank(0, pid=gone), gang.rank(1), gang.rank(2, pid=gone)
+    gang.model(torch.randn(8, 2))
+    dead.note_exchange(4)
+    chiefs = [buffer.clone() for buffer in gang.model.buffers()]
+    gang.model(torch.randn(8, 2))  # as other records on another rank
+    other.note_exchange(4)
+    third.note_exchange(4)
+    averaged.add_(1)  # after the exchange, on all ranks alike
+    chiefs[-1] = averaged.clone()
+    assert lost(other, 4)
+    assert all(map(torch.equal, chiefs, gang.model.buffers()))
+
+
+def test_within_a_window_the_state_at_its_beginning_is_saved(gang: Gang, gone: int) -> None:
+    gang.size = 2
+    gang.position.aggregation_frequency = 3
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        for index in range(8):
+            gang.position.batch_idx = index
+            one.note_exchange(index + 1)
+            if index == 5:
+                one.keep(6)
+                drawn = random.random()  # the first number of the next window
+    before = [buffer.clone() for buffer in gang.model.buffers()]
+    gang.model(torch.randn(8, 2))
+    assert lost(keep, 3, batches=7) == []  # of an older window
+    keep.page.set_phase(Phase.TRAINING)
+    saved = lost(keep, 6, batches=7)
+    assert all(map(torch.equal, before, gang.model.buffers()))
+    assert (gang.records[-1].steps_completed, gang.records[-1].repeats) == (6, 2)
+    set_states(saved[1])
+    assert random.random() == drawn
+
+
 def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
     gang: Gang, gone: int
 ) -> None:
@@ -226,20 +284,25 @@ def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
 
 
 @pytest.mark.parametrize(
-    ("hooks", "has_to"),
+    ("hooks", "in_windows", "has_to"),
     [
-        ({}, False),
-        ({"on_training_batch_start"}, False),
-        ({"state_dict"}, False),
-        ({"on_training_batch_start", "state_dict"}, True),
-        ({"on_training_epoch_start", "state_dict"}, True),
-        ({"on_checkpoint_save_start"}, True),
-        ({"on_checkpoint_write_end"}, True),
+        ({}, True, False),
+        ({"on_training_batch_start"}, True, False),
+        ({"state_dict"}, True, False),
+        ({"on_training_batch_start", "state_dict"}, False, True),
+        ({"on_training_epoch_start", "state_dict"}, False, True),
+        ({"on_training_batch_end", "state_dict"}, False, False),
+        ({"on_training_batch_end", "state_dict"}, True, True),
+        ({"on_checkpoint_save_start"}, False, True),
+        ({"on_checkpoint_write_end"}, False, True),
     ],
 )
-def test_callbacks_that_have_to_be_called_in_a_whole_batch(hooks: set[str], has_to: bool) -> None:
+def test_callbacks_that_have_to_be_called_in_a_whole_step(
+    hooks: set[str], in_windows: bool, has_to: bool
+) -> None:
     callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
-    assert last_step._have_to_be_called(Callbacks({"own": callback})) is has_to
+    callbacks = Callbacks({"own": callback})
+    assert last_step._have_to_be_called(callbacks, in_windows) is has_to
 
 
 def test_a_failure_of_the_save_does_not_hide_the_cause(
@@ -253,7 +316,7 @@ def test_a_failure_of_the_save_does_not_hide_the_cause(
     def write(states: list[Any]) -> None:
         raise KeyError("the user's callback")
 
-    keep.save(PeerLost("gone"), steps_completed=4, is_whole=True, write=write)
+    keep.save(PeerLost("gone"), steps_completed=4, batches=4, is_whole=True, write=write)
     assert 'the last step could not be saved: "the user\'s callback"' in capsys.readouterr().err
 
 
@@ -263,14 +326,14 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
     gang.size = 2
     keep, dead = gang.rank(0), gang.rank(1, pid=gone)
     for steps in (3, 4):
-        keep.note_metrics(steps, {"acc": steps / 3, "loss": torch.tensor(0.25)}, 8)
-        dead.note_metrics(steps, {"acc": steps / 7, "loss": 1}, torch.tensor(4.0))
+        keep.note_metrics(steps, [steps / 3, torch.tensor(0.25)], 8)
+        dead.note_metrics(steps, [steps / 7, 1], torch.tensor(4.0))
     rows = keep.rows(3, 4, 2)
     assert rows.tolist() == [
         [[1.0, 4 / 3], [0.25, 0.25], [8.0, 8.0]],
         [[3 / 7, 4 / 7], [1.0, 1.0], [4.0, 4.0]],
     ]
-    keep.note_metrics(5, {"acc": 0.0, "loss": 0.0}, 8)
+    keep.note_metrics(5, [0.0, 0.0], 8)
     later = keep.rows(4, 5, 2)
     assert later[:, :, 0].tolist() == rows[:, :, 1].tolist()
     assert later[0, :, 1].tolist() == [0.0, 0.0, 8.0]
@@ -280,3 +343,13 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
 def test_the_page_is_unmapped(gang: Gang) -> None:
     with closing(gang.rank(0)) as keep:
         keep.note(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.complex64, torch.int64])
+def test_buffers_of_any_type_are_in_the_page(gang: Gang, dtype: torch.dtype) -> None:
+    gang.model.register_buffer("other", torch.ones(3).to(dtype).expand(2, 3))
+    with closing(gang.rank(0)) as keep:
+        keep.note(5)
+        slot = keep.page.slot_of(5)
+        assert slot is not None
+        assert all(map(torch.equal, gang.model.buffers(), in_page(keep._buffers, slot.buffers)))

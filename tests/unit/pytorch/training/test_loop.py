@@ -151,5 +151,4 @@ def test_the_last_step_is_whole_unless_a_batch_or_event_is_half_done(
             trainer.fit(max_length=Batch(9), validation_period=Batch(6))
     found = kept.save.call_args.kwargs
     assert (found["steps_completed"], found["is_whole"]) == (steps, is_whole)
-    forgotten = [call.args for call in kept.forget.call_args_list]
-    assert forgotten == ([(6,)] if place == "validation" else [])
+    assert kept.forget.call_count == (place == "validation")

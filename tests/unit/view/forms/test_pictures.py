@@ -521,6 +521,7 @@ def test_the_time_left_is_by_the_pace(
          "trial 1: running · 1 rank (gloo) · first step after 0.09 s"),
         ({"allocation": allocation(is_up=False)}, "trial 1: running · 2 ranks"),
         ({"allocation": None, "restarts": 1}, "trial 1: queued · restarted 1 time"),
+        ({"allocation": None, "num_recoveries": 1}, "trial 1: queued · recovered 1 time"),
         ({"allocation": None, "restarts": 2}, "trial 1: queued · restarted 2 times"),
     ],
 )  # fmt: skip

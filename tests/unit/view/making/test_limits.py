@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from det_jupyter.contract.messages import PoolStatus, State, TrialView, Verdict
+from det_jupyter.contract.messages import (
+    FailureView,
+    PoolStatus,
+    RecoveryView,
+    State,
+    TrialView,
+    Verdict,
+)
 from det_jupyter.view import build_view_state, render_html, render_plain
 from det_jupyter.view.forms.comparison_card import comparison_html, comparison_text
 from det_jupyter.view.forms.parallel_svg import svg_parallel
@@ -145,6 +152,19 @@ def test_remarks(num: int, num_more: int) -> None:
 def test_notices_of_trials(num: int, last: str) -> None:
     notices = state_of(trial(notices=[f"n{i}" for i in range(num)]))["notices"]
     assert (len(notices), notices[-1]) == (num, last)
+
+
+def test_recoveries_of_a_trial_are_notices_and_no_failure() -> None:
+    killed = RecoveryView(at=1.0, rank=1, signal=9, batch=7, repeats=0, went_on_s=12.0)
+    failure = FailureView(rank=1, exit_code=-9, error="killed", at=1.0, is_survived=True)
+    shown = trial(recoveries=[killed] * 5, num_recoveries=7, failure=failure)
+    state = state_of(shown)
+    sentence = "Trial 1: rank 1 was killed (SIGKILL) at batch 7; went on after 0:12, "
+    assert state["notices"] == [
+        "Trial 1: recovered 4 times before",
+        *[f"{sentence}0 batches repeated"] * 3,
+    ]
+    assert state["trials"][0]["failure"] is None
 
 
 @pytest.mark.parametrize(("num", "num_drawn"), [(16, 16), (17, 16)])
