@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 
 HALF_LIFE_S = 4 * 3600.0
@@ -32,7 +33,8 @@ class Party:
         at: When it was published, UTC seconds.
         held: The slots that it holds.
         slots: The slots that it may take, whoever holds them now; in the order of its choice.
-        wants: Number of slots of each gang that waits, the first one first.
+        wants: Number of slots of each gang that waits, the first one first. One that is too large
+            for `slots` does not count.
     """
 
     id: str
@@ -63,17 +65,21 @@ def next_slots(parties: Sequence[Party]) -> dict[str, str]:
     parties = sorted(parties, key=attrgetter("id"))  # sums of floats depend on the order
     held = frozenset[str]().union(*(party.held for party in parties))
     time = _times(parties)
-    waiting = {party.id: (party, list(party.wants)) for party in parties if party.wants}
+    waiting: dict[str, tuple[Party, list[int], dict[str, None]]] = {}
+    for party in parties:
+        if wants := [size for size in party.wants if size <= len(party.slots)]:
+            free = dict.fromkeys(slot for slot in party.slots if slot not in held)
+            waiting[party.id] = party, wants, free
     assigned: dict[str, str] = {}
     while waiting:
-        party, wants = min(waiting.values(), key=lambda one: _rank(one[0], time))
-        free = [slot for slot in party.slots if slot not in held and slot not in assigned]
-        if wants[0] > len(party.slots):
-            free = []  # too large for the slots that it may take
-        elif wants[0] > len(free):
-            wants.clear()
-        taken = free[: wants.pop(0)] if wants else free
+        party, wants, free = min(waiting.values(), key=lambda one: _rank(one[0], time))
+        if wants[0] > len(free):
+            wants[:] = [len(free)]
+        taken = list(islice(free, wants.pop(0)))
         assigned |= dict.fromkeys(taken, party.id)
+        for _, _, left in waiting.values():
+            for slot in taken:
+                left.pop(slot, None)
         for name in (party.id, party.user):
             time[name] += PLEDGE_S * len(taken)
         if not wants:

@@ -26,6 +26,7 @@ from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.devices.shared_folder import (
     DEFAULT,
     MOST_SLOTS,
+    MOST_WANTS,
     NONE,
     SHARED_FOLDER_VARIABLE,
     Neighbour,
@@ -63,7 +64,7 @@ def open_shared(
     if given == NONE or len(offers) > 1 or not slots:
         return None, [], ""
     try:
-        return SharedFolder(Path(given or DEFAULT).expanduser()), slots, ""
+        return SharedFolder(Path(os.path.expanduser(given or DEFAULT))), slots, ""
     except DetError as error:
         logger.error("slots are not shared with other users: %s", error)
         return None, [], f"slots are not shared with other users: {error}" if given else ""
@@ -121,7 +122,7 @@ class Neighbours:
         while True:
             is_shared = self._reported is not None and self._reported[1]
             await asyncio.sleep(_POLL_S if is_shared else _ALONE_S)
-            if is_shared and self._said.held and self._clock() - self._said.at > _WRITE_S:
+            if is_shared and self._said.held and abs(self._clock() - self._said.at) > _WRITE_S:
                 self._write()
             self.look()
 
@@ -158,19 +159,19 @@ class Neighbours:
         """Write which gangs wait for slots that others have.
 
         Args:
-            sizes: Number of slots of each, the first one first.
+            sizes: Number of slots of each, the first one first; 128 of them count.
             slots: The slots that they may take.
         """
         waits_since = (self._said.waits_since or self._clock()) if sizes else None
         keys = tuple(self._keys[slot] for slot in slots if slot in self._keys)
-        self._write(wants=tuple(sizes), slots=keys, waits_since=waits_since)
+        self._write(wants=tuple(sizes[:MOST_WANTS]), slots=keys, waits_since=waits_since)
         self.look()
 
     def look(self) -> None:
         """Read what the others have written, and report their claims if these have changed."""
         try:
-            if self._folder.renew():
-                self._lock_anew()
+            if self._folder.renew() | self._lock_anew():
+                self._write()
             found = self._folder.neighbours()
         except OSError as error:
             logger.warning("the slots of other users are not known now: %s", error)
@@ -201,31 +202,37 @@ class Neighbours:
             self._reported = claims, bool(living)
             self._report(claims, bool(living))
 
-    def _lock_anew(self) -> None:
-        """Lock what this agent holds in a folder that has replaced the former one."""
-        for run_id, locks in self._locks.items():
-            if (anew := self._folder.lock(locks)) is not None:
-                self._locks[run_id] = anew
-                _unlock(locks)
-        self._write()
+    def _lock_anew(self) -> bool:
+        """Lock what this agent holds and whose file was deleted; return whether some was."""
+        was_deleted = False
+        for locks in self._locks.values():
+            for key, descriptor in locks.items():
+                if self._folder.has_lock(key, descriptor):
+                    continue
+                if anew := self._folder.lock([key]):
+                    locks |= anew
+                    os.close(descriptor)
+                    was_deleted = True
+        return was_deleted
 
     def _holders(self, found: Iterable[Neighbour]) -> dict[str, Neighbour]:
         """Return who holds each slot: an agent that runs, or is hidden and has the lock."""
         holders: dict[str, Neighbour] = {}
-        for each in found:
+        own = set(self._keys.values())  # no file is made for another name in somebody's file
+        for each in sorted(found, key=lambda one: one.said.at, reverse=True):
+            is_alive = each.is_alive
             for key in each.said.held.keys() - self._held.keys():
-                if each.is_alive or (key not in holders and self._folder.is_locked(key)):
+                if is_alive or (key in own and key not in holders and self._folder.is_locked(key)):
                     holders[key] = each
         return holders
 
-    @staticmethod
-    def _party(agent: Neighbour, held: Iterable[str], *, is_alive: bool = True) -> Party:
+    def _party(self, agent: Neighbour, held: Iterable[str], *, is_alive: bool = True) -> Party:
         said = agent.said
         return Party(
             id=agent.name,
             user=agent.uid,
             used_s=said.used_s,
-            at=said.at,
+            at=min(said.at, self._clock()),  # a later one would halve the time of all others
             held=frozenset(held),
             slots=said.slots if is_alive else (),
             wants=said.wants if is_alive else (),

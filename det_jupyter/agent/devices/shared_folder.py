@@ -9,11 +9,13 @@
 
 The folder has mode 1777 (or 3770 for a group), so that everybody can add files and nobody can
 replace those of others. All of its files are opened by its descriptor and through no link. Who has
-written a file is the file's owner, not what is in it, and at most 128 KiB of it are read.
+written a file is the file's owner, not what is in it; of each user 16 files count, and at most
+128 KiB of a file are read.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -21,6 +23,7 @@ import pwd
 import re
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.values.bounds import PrintableText, ProcessId, Timestamp
+from det_jupyter.contract.values.text import printable
 from det_jupyter.errors import DetError
 
 logger = logging.getLogger(__name__)
@@ -41,8 +45,9 @@ DEFAULT = Path("/var/tmp/det_jupyter-shared")
 NONE = "none"
 _MODE = 0o1777
 _MOST_BYTES = 128 << 10
-_MOST_FILES = 256
+_MOST_FILES = 16  # of each user
 MOST_SLOTS = 1024
+MOST_WANTS = 128  # next_slots scans the slots for each
 _FILE = re.compile(r"(?P<uid>\d{1,10})-[0-9a-f]{16}\.json")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -72,7 +77,7 @@ class Published(BaseModel):
     held: Annotated[dict[SlotKey, Timestamp], Field(max_length=MOST_SLOTS)] = {}
     slots: Annotated[tuple[SlotKey, ...], Field(max_length=MOST_SLOTS)] = ()
     wants: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=MOST_SLOTS)], ...], Field(max_length=MOST_SLOTS)
+        tuple[Annotated[int, Field(ge=1, le=MOST_SLOTS)], ...], Field(max_length=MOST_WANTS)
     ] = ()
     waits_since: Timestamp | None = None
 
@@ -108,7 +113,7 @@ class SharedFolder:
         self._fd = _open_folder(path)
         self._name = f"{os.geteuid()}-{secrets.token_hex(8)}.json"
         self._read: dict[str, tuple[tuple[int, ...], Published | None]] = {}
-        self._unusable: set[str] = set()  # files that could not be opened, which was logged
+        self._logged: set[str] = set()  # problems
 
     @property
     def name(self) -> str:
@@ -128,7 +133,7 @@ class SharedFolder:
         try:
             descriptor = _open_folder(self._path)
         except DetError as error:
-            logger.warning("%s", error)
+            self._log_once(str(error))
             return False
         os.close(self._fd)
         self._fd = descriptor
@@ -137,13 +142,13 @@ class SharedFolder:
     def neighbours(self) -> list[Neighbour]:
         """Return what the agents of all users have written, this one's left out; by name."""
         names = [name for name in os.listdir(self._fd) if _FILE.fullmatch(name)]
-        found = [
-            self._neighbour(name) for name in sorted(names)[:_MOST_FILES] if name != self.name
-        ]
+        num = Counter[int]()
+        found = [self._neighbour(name, num) for name in sorted(names) if name != self.name]
         self._read = {name: self._read[name] for name in names if name in self._read}
         return [each for each in found if each is not None]
 
-    def _neighbour(self, name: str) -> Neighbour | None:
+    def _neighbour(self, name: str, num: Counter[int]) -> Neighbour | None:
+        """Return what is in a file; `num` is how many files of each user are read so far."""
         try:
             descriptor = os.open(name, _READ, dir_fd=self._fd)
         except OSError:  # a link, removed meanwhile, or not readable
@@ -152,11 +157,15 @@ class SharedFolder:
             info = os.fstat(descriptor)
             if not stat.S_ISREG(info.st_mode) or not name.startswith(f"{info.st_uid}-"):
                 return None
+            num[info.st_uid] += 1
+            if num[info.st_uid] > _MOST_FILES:
+                return None
             version = (info.st_ino, info.st_mtime_ns, info.st_size)
             known = self._read.get(name)
             if known is None or known[0] != version:
                 text = os.read(descriptor, _MOST_BYTES + 1)
-                known = self._read[name] = version, _parse(name, text)
+                is_new = known is None or known[1] is not None
+                known = self._read[name] = version, _parse(name, text, is_logged=is_new)
         except OSError:  # a disk that fails
             return None
         finally:
@@ -193,7 +202,7 @@ class SharedFolder:
         """
         taken: dict[str, int] = {}
         for slot in sorted(slots):
-            descriptor = self._lock(f"{slot}.lock")
+            descriptor = self._lock(f"{slot}.lock", fcntl.LOCK_EX)
             if descriptor is None:
                 for each in taken.values():
                     os.close(each)
@@ -202,42 +211,76 @@ class SharedFolder:
         return taken
 
     def is_locked(self, slot: str) -> bool:
-        """Return whether another agent has a slot; locks it for a moment to find out."""
-        descriptor = self._lock(f"{slot}.lock")
+        """Return whether another agent has a slot, or its file cannot be locked.
+
+        Its file is locked for a moment, which only `lock` notices.
+        """
+        descriptor = self._lock(f"{slot}.lock", fcntl.LOCK_SH)
         if descriptor is not None:
             os.close(descriptor)
         return descriptor is None
 
-    def _lock(self, name: str) -> int | None:
+    def has_lock(self, slot: str, descriptor: int) -> bool:
+        """Return whether a descriptor is of the file of a slot that is there now.
+
+        It is not if somebody has deleted the file: then another agent can lock a new one.
+        """
+        return self._is_linked(f"{slot}.lock", descriptor)
+
+    def _is_linked(self, name: str, descriptor: int) -> bool:
+        try:
+            there = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(os.fstat(descriptor), there)
+
+    def _lock(self, name: str, how: int) -> int | None:
         """Return a descriptor that holds the lock of a file; None if it cannot be locked now."""
         while True:
             try:
                 descriptor = self._open_lock(name)
             except OSError as error:
-                if name not in self._unusable:
-                    logger.error("%s cannot be locked: %s", self._path / name, error.strerror)
-                self._unusable.add(name)
+                self._log_lock(name, error)
                 return None
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                os.close(descriptor)
-                return None
-            with suppress(FileNotFoundError):
-                there = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
-                if os.path.samestat(os.fstat(descriptor), there):
+                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+                if self._is_linked(name, descriptor):
                     return descriptor
+            except OSError as error:
+                os.close(descriptor)
+                if not isinstance(error, BlockingIOError):
+                    self._log_lock(name, error)
+                return None
             os.close(descriptor)  # deleted since it was opened
+
+    def _log_lock(self, name: str, error: OSError) -> None:
+        self._log_once(
+            f"{self._path / name} cannot be locked: {error.strerror}; its slot is not given out. "
+            "The folder has to be on a disk of this computer, and nobody may replace its files"
+        )
+
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged:
+            logger.error("%s", text)
+        self._logged.add(text)
 
     def _open_lock(self, name: str) -> int:
         with suppress(FileNotFoundError):
-            return os.open(name, _READ, dir_fd=self._fd)
+            return self._open_old_lock(name)
         try:
             descriptor = os.open(name, os.O_RDWR | _NEW, 0o644, dir_fd=self._fd)
         except FileExistsError:
-            return os.open(name, _READ, dir_fd=self._fd)
+            return self._open_old_lock(name)
         os.fchmod(descriptor, 0o644)
         return descriptor
+
+    def _open_old_lock(self, name: str) -> int:
+        descriptor = os.open(name, _READ, dir_fd=self._fd)
+        info = os.fstat(descriptor)
+        if stat.S_ISREG(info.st_mode) and info.st_nlink < 2:
+            return descriptor
+        os.close(descriptor)  # two slots with one file could not be locked both
+        raise OSError(errno.EMLINK, "it is no regular file with one name")
 
 
 def _open_folder(path: Path) -> int:
@@ -256,10 +299,11 @@ def _open_folder(path: Path) -> int:
         return descriptor
     if descriptor >= 0:
         os.close(descriptor)
+    shown = printable(str(path))
     raise DetError(
-        f"{path}, the folder of the slots that users share: {problem}; name another one in "
+        f"{shown}, the folder of the slots that users share: {problem}; name another one in "
         f"{SHARED_FOLDER_VARIABLE}, or {NONE}; an administrator makes it by: install -d -m "
-        f"{_MODE:o} {path}"
+        f"{_MODE:o} {shown}"
     )
 
 
@@ -283,14 +327,15 @@ def _problem_with(folder: int) -> str:
     return ""
 
 
-def _parse(name: str, text: bytes) -> Published | None:
+def _parse(name: str, text: bytes, *, is_logged: bool) -> Published | None:
     try:
         if len(text) <= _MOST_BYTES:
             return Published.model_validate_json(text)
         problem = f"more than {_MOST_BYTES} bytes"
     except ValidationError as error:
         problem = f"{error.error_count()} mistakes"
-    logger.warning("the neighbour's file %s is ignored: %s", name, problem)
+    if is_logged:
+        logger.warning("the neighbour's file %s is ignored: %s", name, problem)
     return None
 
 

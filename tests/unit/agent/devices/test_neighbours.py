@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
+import secrets
 import signal
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -249,6 +252,108 @@ def test_folder_that_is_removed_is_made_again_with_the_locks_of_what_is_held(
     assert SharedFolder(shared).lock(["cpu-0"]) is None
 
 
+def test_slot_whose_lock_is_deleted_while_it_is_held_is_not_taken_by_another(
+    shared: Path,
+) -> None:
+    first, second = AgentOf(shared), AgentOf(shared)
+    assert first.claim("1.1.1", 0, 1)
+    for file in shared.iterdir():
+        file.unlink()
+    first.seen()
+    assert not second.claim("1.1.1", 0)
+    assert second.seen() == {0: "held", 1: "held"}
+    first.neighbours.release("1.1.1")
+    assert second.claim("1.1.1", 0, 1)
+
+
+def test_locks_that_are_one_file_are_not_given_out_and_do_not_start_a_trial_again_and_again(
+    shared: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = AgentOf(shared)
+    (shared / "cpu-0.lock").touch()
+    (shared / "cpu-1.lock").hardlink_to(shared / "cpu-0.lock")
+    (shared / "cpu-2.lock").mkdir()
+    assert not agent.claim("1.1.1", 0, 1, 2)
+    assert agent.claims.keys() == {0, 1, 2}
+    agent.seen()
+    assert len([each for each in caplog.records if "cannot be locked" in each.message]) == 3
+    assert agent.claim("1.1.1", 3)
+
+
+def test_folder_without_locks_says_so(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(descriptor: int, how: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")  # NFS: the file is another user's
+
+    agent = AgentOf(shared)
+    monkeypatch.setattr(fcntl, "flock", fail)
+    assert not agent.claim("1.1.1", 0)
+    assert agent.seen() == {0: "held"}
+    assert "Bad file descriptor; its slot is not given out" in caplog.text
+
+
+def test_agents_that_look_at_a_lock_do_not_take_each_other_for_its_holder(shared: Path) -> None:
+    agent = AgentOf(shared)
+    (shared / "cpu-0.lock").touch()
+    with (shared / "cpu-0.lock").open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not agent.folder.is_locked("cpu-0")
+
+
+def test_no_locks_are_made_for_slots_that_are_not_here(shared: Path) -> None:
+    agent = AgentOf(shared)
+    ended = Published(pid=0, birth="", at=1.0, held={"made-up": 1.0, "cpu-0": 1.0})
+    SharedFolder(shared).write(ended)
+    assert agent.seen() == {}
+    assert not (shared / "made-up.lock").exists()
+
+
+def test_user_with_many_files_does_not_hide_those_of_others(shared: Path) -> None:
+    first, second = AgentOf(shared), AgentOf(shared)
+    assert first.claim("1.1.1", 0)
+    for number in range(300):
+        (shared / f"00-{number:016x}.json").touch()
+    assert second.seen() == {0: "held"}
+    for _ in range(20):
+        SharedFolder(shared).write(Published(pid=0, birth="", at=1.0))
+    assert len(first.folder.neighbours()) == 16
+
+
+def test_time_that_has_not_come_yet_does_not_make_that_of_others_nothing(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = iter("0123")
+    monkeypatch.setattr(secrets, "token_hex", lambda _: next(names) * 16)
+    shared.mkdir()
+    former, last = SharedFolder(shared), SharedFolder(shared)
+    former.write(Published(pid=0, birth="", used_s=1e6, at=1000.0))
+    first, second = AgentOf(shared), AgentOf(shared)
+    own = first.neighbours._said
+    last.write(
+        Published(pid=own.pid, birth=own.birth, at=9e9,
+                  held=dict.fromkeys(("cpu-0", "cpu-1", "cpu-2"), 1.0))
+    )  # fmt: skip
+    first.want(1)
+    second.want(1)
+    assert first.seen()[3] == "next"
+    assert 3 not in second.seen()
+
+
+def test_what_stays_wrong_is_logged_once(
+    shared: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent, wrong = AgentOf(shared), shared / f"{os.geteuid()}-{'a' * 16}.json"
+    for number in range(3):
+        wrong.write_text("no JSON" * number)
+        agent.seen()
+    shared.rename(tmp_path / "moved")
+    shared.symlink_to(tmp_path / "moved" / "..")
+    agent.seen()
+    agent.seen()
+    assert [each.levelname for each in caplog.records] == ["WARNING", "ERROR"]
+
+
 def test_files_that_are_not_of_their_users_agents_are_ignored(
     shared: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,7 +373,7 @@ def test_files_that_are_not_of_their_users_agents_are_ignored(
     assert len([each for each in caplog.records if "ignored" in each.getMessage()]) == 2
 
 
-@pytest.mark.parametrize("prepare", ["link", "file", "no sticky bit", "relative"])
+@pytest.mark.parametrize("prepare", ["link", "file", "no sticky bit", "relative", "no such user"])
 def test_folder_in_which_others_could_replace_files_is_refused(
     shared: Path, tmp_path: Path, prepare: str
 ) -> None:
@@ -279,6 +384,8 @@ def test_folder_in_which_others_could_replace_files_is_refused(
             shared.touch()
         case "relative":
             shared = Path("shared")
+        case "no such user":
+            shared = Path("~no-such-user/shared")
         case _:
             shared.mkdir()
             shared.chmod(0o777)
