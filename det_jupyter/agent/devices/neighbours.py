@@ -45,6 +45,7 @@ _POLL_S = 0.2  # while there are neighbours
 _ALONE_S = 1.0
 _WRITE_S = 10.0  # how often the time of held slots is written while there are neighbours
 _PATIENCE_S = 10.0
+_SETTLE_S = 2 * _ALONE_S  # until all have locked anew what they hold, in a folder that is new
 _TRIES, _TRY_S = 5, 0.02  # another agent may lock a slot for a moment, to find out whether it can
 
 Claims: TypeAlias = dict[int, DeviceProcess]  # by slot
@@ -104,6 +105,8 @@ class Neighbours:
         self._held_by_others: dict[str, Neighbour] = {}
         self._locked_by_others: set[str] = set()  # by an agent that has written nothing about it
         self._could_start: dict[str, tuple[object, float]] = {}  # by party: what, since when
+        self._living: dict[str, Neighbour] = {}  # by file
+        self._settled_at = 0.0  # of time.monotonic: no slot is taken before
         self._reported: tuple[Claims, bool] | None = None
         identity = ProcessIdentity.of(os.getpid())
         former = [(each.used_s, each.at) for each in folder.take_over()]
@@ -133,6 +136,9 @@ class Neighbours:
             return True
         for _ in range(_TRIES):
             self.look()
+            while (wait_s := self._settled_at - time.monotonic()) > 0:
+                await asyncio.sleep(wait_s)
+                self.look()
             if any(key in self._held_by_others for key in keys):
                 return False
             if (locks := self._folder.lock(keys)) is not None:
@@ -176,7 +182,10 @@ class Neighbours:
         except OSError as error:
             logger.warning("the slots of other users are not known now: %s", error)
             return
-        living = {each.name: each for each in found if each.may_be_alive}
+        vanished = self._living.keys() - {each.name for each in found}
+        if any(self._living[name].is_alive for name in vanished):  # somebody has deleted its file
+            self._settled_at = time.monotonic() + _SETTLE_S
+        self._living = living = {each.name: each for each in found if each.may_be_alive}
         self._held_by_others = self._holders(found)
         self._locked_by_others = {
             key

@@ -266,6 +266,28 @@ def test_slot_whose_lock_is_deleted_while_it_is_held_is_not_taken_by_another(
     assert second.claim("1.1.1", 0, 1)
 
 
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_nothing_is_taken_before_others_have_locked_anew_what_was_deleted(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, is_folder: bool
+) -> None:
+    first, second = AgentOf(shared), AgentOf(shared)
+    assert first.claim("1.1.1", 0)
+    second.seen()
+    for file in shared.iterdir():
+        file.unlink()
+    if is_folder:
+        shared.rmdir()
+
+    async def others_look(seconds: float) -> None:
+        monkeypatch.setattr(module, "_SETTLE_S", 0.0)
+        second.neighbours._settled_at = 0.0
+        first.neighbours.look()
+
+    monkeypatch.setattr(asyncio, "sleep", others_look)
+    assert not second.claim("1.1.1", 0)
+    assert second.seen() == {0: "held"}
+
+
 def test_locks_that_are_one_file_are_not_given_out_and_do_not_start_a_trial_again_and_again(
     shared: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
