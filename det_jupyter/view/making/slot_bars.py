@@ -208,7 +208,7 @@ def _state(slot: SlotStatus) -> str:
     word = words.get(slot.state, slot.state)
     if slot.state == "occupied" and slot.processes and slot.processes[0].claim:
         is_held = slot.processes[0].claim == "held"
-        word = "used by another user" if is_held else "kept for another user, who is next"
+        word = "used by another master" if is_held else "kept for another master, which is next"
     return f"{word}, disabled when its trial is over" if slot.is_draining else word
 
 

@@ -128,12 +128,12 @@ def test_slot_of_another_users_trial_says_whose_and_since_when() -> None:
     )
     assert used["who"] == "anna's trial"
     assert used["facts"][2:] == [
-        "used by another user",
+        "used by another master",
         "anna's trial, 21 GB used, since 12:54",
     ]
     assert kept["who"] == "kept for ben"
     assert kept["facts"][2:] == [
-        "kept for another user, who is next",
+        "kept for another master, which is next",
         "kept for ben, waits since 12:54",
     ]
 
