@@ -136,7 +136,7 @@ class Neighbours:
             return True
         for _ in range(_TRIES):
             self.look()
-            while (wait_s := self._settled_at - time.monotonic()) > 0:
+            if (wait_s := self._settled_at - time.monotonic()) > 0:
                 await asyncio.sleep(wait_s)
                 self.look()
             if any(key in self._held_by_others for key in keys):

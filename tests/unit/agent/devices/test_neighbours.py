@@ -279,8 +279,6 @@ def test_nothing_is_taken_before_others_have_locked_anew_what_was_deleted(
         shared.rmdir()
 
     async def others_look(seconds: float) -> None:
-        monkeypatch.setattr(module, "_SETTLE_S", 0.0)
-        second.neighbours._settled_at = 0.0
         first.neighbours.look()
 
     monkeypatch.setattr(asyncio, "sleep", others_look)
