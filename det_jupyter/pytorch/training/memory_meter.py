@@ -34,7 +34,7 @@ from det_jupyter.contract.host.control_groups import usable_memory
 from det_jupyter.pytorch.parallel import is_divided, is_sharded
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
-_MOST_READ = 10_000
+_MOST_READ = 5_000  # values in a batch
 
 
 class MemoryMeter:

@@ -201,12 +201,12 @@ class Sparse(Line):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
         self.model = context.wrap_model(nn.Embedding(100, 4, sparse=True))
-        self.optimizer = context.wrap_optimizer(torch.optim.SparseAdam(self.model.parameters()))
+        self.adam = context.wrap_optimizer(torch.optim.SparseAdam(self.model.parameters()))
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         loss = self.model(torch.arange(8)).square().mean()
         self.context.backward(loss)
-        self.context.step_optimizer(self.optimizer)
+        self.context.step_optimizer(self.adam)
         return {"loss": loss}
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
@@ -258,7 +258,8 @@ class CastLate(Line):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
         self.model = context.wrap_model(nn.Linear(2, 1, dtype=torch.float64))
-        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
+        sgd = torch.optim.SGD(self.model.parameters(), lr=0.125, momentum=0.5)
+        self.optimizer = context.wrap_optimizer(sgd)
         self.model.float()
 
 
@@ -277,8 +278,7 @@ def test_an_optimizer_keeps_parameters_that_change_their_type(
 ) -> None:
     monkeypatch.setenv(VARIABLE, "memory=1 fake=1")
     found = rehearsed(tmp_path, CastLate)
-    assert found["gradient_bytes"] == 3 * 4
-    assert found["optimizer_bytes"] == 2 * 3 * 4 + 2 * 4
+    assert found["gradient_bytes"] == found["optimizer_bytes"] == 3 * 4
 
 
 def test_a_loop_that_ends_at_a_value_is_named(
