@@ -2,9 +2,9 @@
 
 The trial is built under torch's FakeTensorMode, so its tensors have shapes and types only, and
 operators compute those of their results. The data is real: one batch is loaded, and its shapes are
-used. What needs values fails, but `.item()` returns 1 (memory_meter.py). If conditions depend on
-values, the batches are trained with all of them false, and with all of them true: which way
-`if loss.isnan()` and `if loss.isfinite()` lead to the end of the batch is not known.
+used. What needs values fails, but `.item()` in a batch returns 1 (memory_meter.py). If conditions
+depend on values, the batches are trained with all of them false, and with all of them true: which
+way `if loss.isnan()` and `if loss.isfinite()` lead to the end of the batch is not known.
 """
 
 from __future__ import annotations
