@@ -113,6 +113,7 @@ def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) ->
 
 def test_an_estimate_measures_batches_and_leaves_nothing(folder: Folder) -> None:
     said = folder.det("e create config.yaml . --estimate --config resources.slots_per_trial=1")
+    assert "\r" not in said, "progress is no output"
     head = said.index("Memory of a rank, measured with some batches on 1 slot:")
     _, _, names, cells, _, verdict = said[head:].splitlines()
     assert names.split()[1:4] == ["parameters", "gradients", "optimizer"]

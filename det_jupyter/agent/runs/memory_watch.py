@@ -17,7 +17,6 @@ similar programs are not the kernel: they count as programs here.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,10 +26,9 @@ from signal import SIGKILL
 import psutil
 
 from det_jupyter.agent.devices.kernel_log import KernelKill, KernelLog, parse_kills
+from det_jupyter.contract.host.control_groups import ControlGroup, num_killed, read_text
 from det_jupyter.contract.messages import GangExited, MemoryHolder, MemoryShortage
 
-_COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-_LIMIT = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)
 _LEAST_SHARE = 0.02  # share of the limit; processes with less memory are left out
 _MOST_HOLDERS = 6
 _MOST_OTHERS = 2  # most processes named that are no ranks
@@ -55,47 +53,6 @@ class MemoryEvidence:
         """Return the report of a gang's end, with this evidence added."""
         found = {"memory": self.shortage, "had_memory": self.had_memory}
         return exited.model_copy(update=found)
-
-
-class ControlGroup:
-    """The control group of a process, as far as it limits memory.
-
-    Args:
-        cgroup: Content of /proc/PID/cgroup.
-        root: Where the control groups are mounted.
-    """
-
-    def __init__(self, cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> None:
-        self._folders: list[Path] = []
-        self._events = "memory.events"
-        for line in cgroup.splitlines():
-            _, controllers, path = line.split(":", 2)
-            if "memory" in controllers.split(","):
-                self._events, root = "memory.oom_control", root / "memory"
-            elif controllers:
-                continue
-            own = root / path.lstrip("/")
-            # In a container the path is the host's, and its group is mounted as the root.
-            while not os.path.exists(own / self._events) and own != root:
-                own = own.parent
-            self._folders = [own, *(each for each in own.parents if each.is_relative_to(root))]
-            if self._events == "memory.oom_control":
-                break
-
-    def num_killed(self) -> int | None:
-        """Return how many of its processes the kernel has killed; None if unknown."""
-        text = _text(self._folders[0] / self._events) if self._folders else ""
-        found = _COUNT.search(text)
-        return int(found[1]) if found else None
-
-    def limit_bytes(self) -> int | None:
-        """Return the memory limit of the control group; None if it has none."""
-        limits = []
-        for folder in self._folders:
-            found = _LIMIT.search(_text(folder / "memory.stat"))
-            text = found[1] if found else _text(folder / "memory.max").strip()
-            limits += [int(text)] if text.isdecimal() else []
-        return min(limits, default=None)
 
 
 def is_out_of_memory(
@@ -211,7 +168,7 @@ class MemoryWatch:
         workers = f"the loader workers of rank {rank}"
         if pid not in killed:
             held[workers] = max(held.get(workers, 0), sum(killed.values()))
-        group = _text(self._proc / "self" / "cgroup") if is_of_group else ""
+        group = read_text(self._proc / "self" / "cgroup") if is_of_group else ""
         others = [*held.items(), *self._others({*pids.values(), os.getpid()}, group)]
         if shared := _shared_bytes():
             others.append(("/dev/shm", shared))
@@ -236,7 +193,7 @@ class MemoryWatch:
                 pid = process.pid
                 if pid in ours or os.getpgid(pid) in ours:
                     continue
-                if not group or _text(self._proc / str(pid) / "cgroup") == group:
+                if not group or read_text(self._proc / str(pid) / "cgroup") == group:
                     found.append((f"{process.name()} (pid {pid})", _own_bytes(process)))
         return sorted(found, key=lambda item: -item[1])[:_MOST_OTHERS]
 
@@ -250,11 +207,10 @@ class MemoryWatch:
         return named
 
     def _count(self) -> KillCounts:
-        found = _COUNT.search(_text(self._proc / "vmstat"))
-        return KillCounts(self._group.num_killed(), int(found[1]) if found else None)
+        return KillCounts(self._group.num_killed(), num_killed(self._proc / "vmstat"))
 
     def _group_of(self, pid: str) -> ControlGroup:
-        return ControlGroup(_text(self._proc / pid / "cgroup"), self._groups)
+        return ControlGroup(read_text(self._proc / pid / "cgroup"), self._groups)
 
 
 def _living(pids: Mapping[int, int]) -> dict[str, int]:
@@ -279,10 +235,3 @@ def _shared_bytes() -> int:
     except OSError:
         return 0
     return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")  # a group's name may be any bytes
-    except OSError:
-        return ""

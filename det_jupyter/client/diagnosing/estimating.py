@@ -37,6 +37,7 @@ VERB = "estimate"
 _GROUP = "rehearsal"  # group of the metrics that a run reports
 _SECONDS = 0.5  # duration of the measurement of speed
 _QUEUED_S = 10.0  # how long a run waits for slots that were free
+_ENDED_EARLY = "it ended itself before enough batches were measured (set_stop_requested)"
 _ONLY_CLASSES = "the batches of other loops cannot be counted from outside"
 
 Which = Literal["first", "smallest", "largest"]
@@ -190,8 +191,10 @@ class _Runs:
             state = experiment.wait(on_tick=show)
             is_over = True
             curves = {c.name: c for c in self._client.curves(experiment.id) if c.group == _GROUP}
-            if state is State.CANCELED or not curves:
+            if state is State.CANCELED:
                 raise Conflict(f"{VERB}: the run of the {which} trial was killed")
+            if not curves:
+                raise RankFailed(_ENDED_EARLY)
             return {name: curve.values[-1] or 0.0 for name, curve in curves.items()}
         except RankFailed as error:
             is_over = True

@@ -279,7 +279,12 @@ def _extreme(spec: Any, is_largest: bool) -> Any:
             return (max if is_largest else min)(values)
         return values[-1 if is_largest else 0]
     end = spec["maxval" if is_largest else "minval"]
-    return float(spec["base"]) ** end if spec["type"] == "log" else end
+    match spec["type"]:
+        case "log":
+            return float(spec["base"]) ** end
+        case "int":
+            return int(end)
+    return float(end)
 
 
 def _constant(spec: Any) -> Any:

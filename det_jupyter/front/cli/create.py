@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,8 @@ def _estimate(call: Call, prepared: Prepared) -> int:
     """Print what trials need, and what the search would train; return the exit status."""
     client = call.client
     request = request_of(client, prepared)
-    view = preview_with_estimates(client, prepared.draft, prepared.config, request)
+    with redirect_stdout(sys.stderr):  # its progress
+        view = preview_with_estimates(client, prepared.draft, prepared.config, request)
     print(render_text(view, time.time()))
     return 0
 

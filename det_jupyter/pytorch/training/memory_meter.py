@@ -6,7 +6,7 @@
     activation_bytes    the most that autograd has saved for backward passes at a time, without
                         parameters and buffers; the batch is among them if a layer saves it
     peak_bytes          the most that these and all other tensors of a batch had at a time
-    slot_bytes          the memory of the GPU, or of the computer
+    slot_bytes          the memory of the GPU, or of the computer: what its control group allows
 
 The first three are sums over storages, each counted once. On a GPU the peak is what the allocator
 has taken from the device. Elsewhere a dispatch mode adds up the storages that operators make while
@@ -23,15 +23,18 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-import psutil
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from det_jupyter.contract.host.control_groups import usable_memory
 from det_jupyter.pytorch.parallel import is_divided, is_sharded
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
+
+_MOST_READ = 5_000  # values in a batch
 
 
 class MemoryMeter:
@@ -79,7 +82,7 @@ class MemoryMeter:
             )
         else:
             peak = parameters + buffers + self._buckets + self._made.peak
-            total = psutil.virtual_memory().total
+            total = usable_memory()
         found = {
             "parameter_bytes": parameters,
             "gradient_bytes": self._gradients,
@@ -99,25 +102,53 @@ class MemoryMeter:
         before = [each for each in found if not self._made.has(each)]
         self._buckets = max(self._buckets, num_bytes(before))
 
-    def _own_storages(self) -> set[int]:
+    def _own_storages(self) -> tuple[set[int], bool]:
         models = self._context.models
-        return {_key(each) for m in models for each in (*m.parameters(), *m.buffers())}
+        own = [each for m in models for each in (*m.parameters(), *m.buffers())]
+        return {key for each in own for key in _sizes(each)}, any(map(is_lazy, own))
 
 
 def num_bytes(tensors: Iterable[Any]) -> int:
     """Return the bytes of the storages of the tensors among these values, each counted once."""
-    storages = [_local(t).untyped_storage() for t in tensors if isinstance(t, torch.Tensor)]
-    return sum({each._cdata: each.nbytes() for each in storages}.values())
+    sizes: dict[int, int] = {}
+    for tensor in _tensors(list(tensors)):
+        sizes |= _sizes(tensor)
+    return sum(sizes.values())
 
 
-def _local(tensor: Any) -> torch.Tensor:
-    local: torch.Tensor = tensor.detach().to_local() if is_divided(tensor) else tensor
-    return local
+def _storages(tensor: Any) -> list[torch.UntypedStorage]:
+    """Return the storages of a tensor: of a sparse one several, of a lazy one none yet."""
+    if is_lazy(tensor):
+        return []
+    local = tensor.detach().to_local() if is_divided(tensor) else tensor
+    return [part.untyped_storage() for part in _PARTS.get(local.layout, _whole)(local)]
 
 
-def _key(tensor: torch.Tensor) -> int:
-    key: int = _local(tensor).untyped_storage()._cdata
-    return key
+def _whole(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (tensor,)
+
+
+def _by_rows(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+
+
+def _by_columns(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+
+
+# The dense tensors of a sparse one, by its layout.
+_PARTS: dict[torch.layout, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    torch.sparse_coo: lambda tensor: (tensor._indices(), tensor._values()),
+    torch.sparse_csr: _by_rows,
+    torch.sparse_bsr: _by_rows,
+    torch.sparse_csc: _by_columns,
+    torch.sparse_bsc: _by_columns,
+}
+
+
+def _sizes(tensor: torch.Tensor) -> dict[int, int]:
+    """Return the bytes of a tensor's storages, by their keys."""
+    return {each._cdata: each.nbytes() for each in _storages(tensor)}
 
 
 class _MadeStorages:
@@ -130,11 +161,10 @@ class _MadeStorages:
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Return whether the tensor's storage is one of them."""
-        return _key(tensor) in self._known
+        return _sizes(tensor).keys() <= self._known.keys()
 
-    def add(self, tensor: torch.Tensor) -> None:
-        """Add a tensor's storage, until it is freed."""
-        storage = _local(tensor).untyped_storage()
+    def add(self, storage: torch.UntypedStorage) -> None:
+        """Add a storage, until it is freed."""
         key, size = storage._cdata, storage.nbytes()
         if key in self._known:
             return
@@ -154,6 +184,7 @@ class Truth:
 
     value: bool = False
     is_used: bool = False
+    num_read: int = 0  # values that the present batch has read, numbers too
 
 
 class _CountingMode(TorchDispatchMode):
@@ -168,13 +199,18 @@ class _CountingMode(TorchDispatchMode):
             return self._made_up(args[0].dtype)
         kwargs = kwargs or {}
         returned = func(*args, **kwargs)
-        given = {_key(each) for each in _tensors((args, kwargs))}
-        for each in _tensors(returned):
-            if _key(each) not in given:  # else it is a view, or was changed in place
-                self._made.add(each)
+        given = {key for each in _tensors((args, kwargs)) for key in _sizes(each)}
+        for storage in (made for each in _tensors(returned) for made in _storages(each)):
+            if storage._cdata not in given:  # else it is a view, or was changed in place
+                self._made.add(storage)
         return returned
 
     def _made_up(self, dtype: torch.dtype) -> float | bool:
+        self._truth.num_read += 1
+        if self._truth.num_read > _MOST_READ:  # `while loss > 1` would not end
+            raise RuntimeError(
+                f"a batch reads more than {_MOST_READ:,} values, as a loop does that ends at one"
+            )
         if dtype is not torch.bool:
             return 1.0 if dtype.is_floating_point else 1
         self._truth.is_used = True
@@ -202,38 +238,38 @@ class _SavedTensors:
     """The storages that autograd keeps for backward passes.
 
     Args:
-        own: Returns the storages of parameters and buffers, which are not counted.
+        own: Returns the storages of parameters and buffers, which are not counted, and whether a
+            lazy module is still to make some.
     """
 
-    def __init__(self, own: Callable[[], set[int]]) -> None:
+    def __init__(self, own: Callable[[], tuple[set[int], bool]]) -> None:
         self.peak = 0
         self._find_own = own
         self._own: set[int] = set()
+        self._is_lazy = False
         self._now = 0
         self._holders: Counter[int] = Counter()
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """Count a tensor until what is returned is gone. A hook of autograd."""
-        storage = _local(tensor).untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
-        if not self._holders:  # a forward pass begins
-            self._own = self._find_own()
+        sizes = _sizes(tensor)
+        if not self._holders or self._is_lazy:  # a forward pass begins
+            self._own, self._is_lazy = self._find_own()
         tensor = tensor.detach()  # else a graph that no backward pass frees would hold itself
-        if key in self._own:
+        if sizes.keys() <= self._own:
             return (tensor,)
-        if not self._holders[key]:
-            self._now += size
-            self.peak = max(self.peak, self._now)
-        self._holders[key] += 1
-        return _Held(tensor, lambda: self._release(key, size))
+        self._now += sum(size for key, size in sizes.items() if not self._holders[key])
+        self.peak = max(self.peak, self._now)
+        self._holders.update(sizes.keys())
+        return _Held(tensor, lambda: self._release(sizes))
 
     @staticmethod
     def unpack(packed: Any) -> torch.Tensor:
         """Return the tensor again. A hook of autograd."""
         return packed.tensor if isinstance(packed, _Held) else packed[0]
 
-    def _release(self, key: int, size: int) -> None:
-        self._holders[key] -= 1
-        if not self._holders[key]:
+    def _release(self, sizes: dict[int, int]) -> None:
+        self._holders.subtract(sizes.keys())
+        for key in [key for key in sizes if not self._holders[key]]:
             del self._holders[key]
-            self._now -= size
+            self._now -= sizes[key]

@@ -2,9 +2,9 @@
 
 The trial is built under torch's FakeTensorMode, so its tensors have shapes and types only, and
 operators compute those of their results. The data is real: one batch is loaded, and its shapes are
-used. What needs values fails, but `.item()` returns 1 (memory_meter.py). If conditions depend on
-values, the batches are trained with all of them false, and with all of them true: which way
-`if loss.isnan()` and `if loss.isfinite()` lead to the end of the batch is not known.
+used. What needs values fails, but `.item()` in a batch returns 1 (memory_meter.py). If conditions
+depend on values, the batches are trained with all of them false, and with all of them true: which
+way `if loss.isnan()` and `if loss.isfinite()` lead to the end of the batch is not known.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Batches:
         for value in (False, True):
             truth.value = value
             try:
-                self._train_windows()
+                self._train_windows(truth)
             except Exception as error:  # the user's code may raise anything
                 errors.append(error.with_traceback(None))  # its frames hold the batch's tensors
             if not truth.is_used:
@@ -97,9 +97,10 @@ class _Batches:
         if errors and (not truth.is_used or len(errors) > 1):
             raise errors[0]
 
-    def _train_windows(self) -> None:
+    def _train_windows(self, truth: Truth) -> None:
         trial, context = self._trial, self._context
         for index in range(_STEPS * context.position.aggregation_frequency):
+            truth.num_read = 0
             context.stepping.begin_batch(index, self._share)
             trial.train_batch(self._fake_batch(), 0, index)
             context.stepping.after_step()
@@ -110,7 +111,7 @@ class _Batches:
 
 @contextmanager
 def _converting_fakes() -> Iterator[None]:
-    """Let modules replace parameters that `.to()` changes.
+    """Let modules change parameters as `.to()` does, of another device by new ones.
 
     `nn.Module._apply` swaps the content of tensors instead, which it refuses if a weak reference
     to one exists; FakeTensorMode has one to each.
@@ -125,7 +126,9 @@ def _converting_fakes() -> Iterator[None]:
             if old is None:
                 continue
             changed = fn(old.detach())
-            if (changed.device, changed.dtype) != (old.device, old.dtype):
+            if changed.device == old.device:
+                old.data = changed  # an optimizer may have it already
+            else:
                 new = nn.Parameter(changed, old.requires_grad)
                 module._parameters[name] = made.setdefault(old, new)
         for name, buffer in module._buffers.items():

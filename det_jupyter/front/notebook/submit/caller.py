@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,12 @@ class Caller:
     def names(self) -> Mapping[str, Any]:
         """The values that an entrypoint may name."""
         return {**self.namespace, **self.given} if self.given else self.namespace
+
+
+def namespace_of(shell: Any) -> dict[str, Any]:
+    """Return the globals of the notebook, or of the script if there is no shell."""
+    found: dict[str, Any] = vars(sys.modules["__main__"]) if shell is None else shell.user_ns
+    return found
 
 
 def present_folder() -> Path:

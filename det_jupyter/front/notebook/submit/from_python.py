@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from det_jupyter.client.submitting.drafts import lay_over, read_file, with_templ
 from det_jupyter.config import YamlDocument, read_yaml, try_changes
 from det_jupyter.errors import ConfigError, Problem
 from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
-from det_jupyter.front.notebook.submit.caller import Caller
+from det_jupyter.front.notebook.submit.caller import Caller, namespace_of
 from det_jupyter.front.notebook.submit.submitting import (
     storage_of_master,
     submit_draft,
@@ -102,7 +101,7 @@ def submit_call(
     reading = lay_over(reading, [changes, {"entrypoint": name}] if name else [changes])
     shell = get_ipython()
     caller = Caller(
-        namespace=vars(sys.modules["__main__"]) if shell is None else shell.user_ns,
+        namespace=namespace_of(shell),
         shell=shell,
         given={str(name): trial} if name and isinstance(trial, type | FunctionType) else {},
         is_call=True,

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from IPython.core.getipython import get_ipython
+
 from det_jupyter.client.calls import explains_arguments
 from det_jupyter.client.requests import make_request
-from det_jupyter.client.submitting.drafts import preview_draft
-from det_jupyter.config import parse_part
+from det_jupyter.client.submitting.drafts import Draft, preview_draft, with_template
+from det_jupyter.config import YamlDocument, parse_part
 from det_jupyter.contract.messages import PreviewRequest, PreviewView
 from det_jupyter.contract.schema.hyperparameters import sample_hparams
 from det_jupyter.contract.values.entrypoints import (
@@ -29,6 +31,7 @@ from det_jupyter.errors import Problem
 from det_jupyter.front.notebook.capture.capture import find_entrypoint_traps
 from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.slots_and_queue import Displayed
+from det_jupyter.front.notebook.submit.caller import Caller, namespace_of
 from det_jupyter.front.notebook.submit.checks import find_class_problems
 from det_jupyter.front.notebook.submit.contexts import SCRIPTS
 from det_jupyter.front.notebook.submit.submitting import (
@@ -36,6 +39,8 @@ from det_jupyter.front.notebook.submit.submitting import (
     prepare_request,
     print_notices,
     read_draft,
+    storage_of_master,
+    template_named,
 )
 from det_jupyter.front.verbs.search_preview import (
     preview_with_estimates,
@@ -50,6 +55,7 @@ def preview(
     *,
     template: str | None = None,
     seconds_per_batch: float | None = None,
+    estimate: bool = False,
 ) -> Displayed[PreviewView]:
     """Return what a search would train: trials per rung, total training, hours on these slots.
 
@@ -57,12 +63,20 @@ def preview(
         config: The configuration, or its YAML.
         template: Name of a template with defaults for it.
         seconds_per_batch: Duration of a batch; by default that of earlier trials of this class.
+        estimate: Train some batches of the class that `entrypoint` names, and add the memory and
+            time that trials need, as `%%det_experiment --estimate` does.
 
     Raises:
         ConfigError: Everything that is wrong with the configuration.
         NotFound: The template does not exist.
+        CaptureError, RankFailed: With `estimate`: the code cannot be sent; the first trial fails.
     """
     document = parse_part(config) if isinstance(config, str) else dict(config)
+    if estimate:
+        reading, shell = YamlDocument(document=document), get_ipython()
+        draft = with_template(reading, document, template_named, template, storage_of_master)
+        caller = Caller(namespace=namespace_of(shell), shell=shell, is_call=True)
+        return displayed_preview(_estimated(draft, caller, seconds_per_batch), time.time())
     request = make_request(
         PreviewRequest, config=document, template=template, seconds_per_batch=seconds_per_batch
     )
@@ -78,18 +92,21 @@ def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Displaye
         ConfigError: Everything that is wrong with the configuration, with the cell's lines.
         CaptureError: With `--estimate`: everything that cannot be sent to the ranks.
     """
-    draft, client = read_draft(cell, options), connection.client()
+    draft = read_draft(cell, options)
     if options.estimate:
-        ready, request = prepare_request(draft, caller_of(options, shell))
-        view = preview_with_estimates(
-            client, draft, ready.config, request, options.seconds_per_batch
-        )
+        view = _estimated(draft, caller_of(options, shell), options.seconds_per_batch)
     else:
-        view = preview_draft(client, draft, options.seconds_per_batch)
+        view = preview_draft(connection.client(), draft, options.seconds_per_batch)
     entrypoint = str(draft.merged().get("entrypoint"))
     for notice in view.notices + find_entrypoint_traps(entrypoint, shell.user_ns, shell):
         print(f"Note: {notice}")
     return displayed_preview(view, time.time())
+
+
+def _estimated(draft: Draft, caller: Caller, seconds_per_batch: float | None) -> PreviewView:
+    client = connection.client()
+    ready, request = prepare_request(draft, caller)
+    return preview_with_estimates(client, draft, ready.config, request, seconds_per_batch)
 
 
 def displayed_preview(view: PreviewView, at: float) -> Displayed[PreviewView]:

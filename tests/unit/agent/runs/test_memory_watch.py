@@ -12,7 +12,6 @@ import pytest
 
 from det_jupyter.agent.devices.kernel_log import KernelKill, KernelLog, parse_kills
 from det_jupyter.agent.runs.memory_watch import (
-    ControlGroup,
     KillCounts,
     MemoryEvidence,
     MemoryWatch,
@@ -83,36 +82,6 @@ def write(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "files", "killed", "limit"),
-    [
-        ("0::/job/step", {"job/step/memory.events": "low 0\noom 2\noom_kill 1\noom_group_kill 0\n",
-                          "job/step/memory.max": "max\n", "job/memory.max": "5000\n"}, 1, 5000),
-        ("0::/job", {"job/memory.events": "oom_kill 0\n", "job/memory.max": "6000\n",
-                     "memory.max": "5000\n"}, 0, 5000),
-        ("0::/job", {"job/memory.events": "oom_kill 0\n", "job/memory.max": "5000\n",
-                     "memory.max": "6000\n"}, 0, 5000),
-        ("9:name=systemd:/\n4:memory:/job\n0::/", {
-            "memory/job/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
-            "memory/job/memory.stat": "cache 0\nhierarchical_memory_limit 7000\n"}, 3, 7000),
-        # In a container: the path is the host's, and its group is mounted as the root.
-        ("0::/docker/3f", {"memory.events": "oom_kill 2\n", "memory.max": "9000\n"}, 2, 9000),
-        ("4:cpu,memory:/docker/3f", {"memory/memory.oom_control": "oom_kill 2\n"}, 2, None),
-        ("0::/a:b", {"a:b/memory.events": "oom_kill 2\n"}, 2, None),
-        ("0::/", {}, None, None),  # no container: the root group has no limit
-        ("", {}, None, None),  # no Linux
-    ],
-)  # fmt: skip
-def test_both_versions_of_control_groups_are_read(
-    tmp_path: Path, cgroup: str, files: dict[str, str], killed: int | None, limit: int | None
-) -> None:
-    root = tmp_path / "groups"
-    write(root, files)
-    write(tmp_path, {"memory.max": "1\n", "memory.events": "oom_kill 9\n"})  # of no group
-    group = ControlGroup(cgroup, root)
-    assert (group.num_killed(), group.limit_bytes()) == (killed, limit)
 
 
 def watch(folder: Path) -> MemoryWatch:

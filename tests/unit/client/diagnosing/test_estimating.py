@@ -18,6 +18,7 @@ from det_jupyter.contract.messages import (
     State,
     TrialEstimate,
 )
+from det_jupyter.contract.schema.hyperparameters import extreme_hparams
 from det_jupyter.errors import ConfigError, Conflict, NotFound, RankFailed
 from tests.problems import said
 from tests.unit.front.verbs.cluster_samples import agent, pool, slot
@@ -70,7 +71,9 @@ class FakeMaster:
     def experiment(self, experiment_id: int) -> ExperimentView:
         if experiment_id not in self.there:
             raise NotFound("it is gone")
-        failed = failure(error="ValueError: boom", no_memory=self.no_memory)
+        failed = None
+        if isinstance(self.outcomes[experiment_id - 1], Exception):
+            failed = failure(error="ValueError: boom", no_memory=self.no_memory)
         return experiment(trial(failure=failed), state=State.ERROR, id=experiment_id)
 
     def curves(self, experiment_id: int) -> list[Curve]:
@@ -137,6 +140,13 @@ def test_a_search_is_measured_at_its_first_trial_and_at_its_ends() -> None:
     assert list(sampled(config(hyperparameters={"global_batch_size": 9}))) == ["first"]
 
 
+def test_ends_of_ranges_have_the_types_of_samples() -> None:
+    drop = {"type": "double", "minval": 0, "maxval": 1}
+    width = {"type": "int", "minval": 4.0, "maxval": 64.0}
+    ends = extreme_hparams({"drop": drop, "width": width}, is_largest=True)
+    assert repr(ends) == "{'drop': 1.0, 'width': 64}"
+
+
 def test_runs_get_the_slots_of_a_trial_and_save_nothing() -> None:
     master = FakeMaster({**MEASURED, "seconds_per_batch": 0.5}, MEASURED, MEASURED)
     first, smallest, _ = estimated(master, config(resources={"slots_per_trial": 2}))
@@ -187,6 +197,14 @@ def test_a_first_trial_that_fails_ends_the_estimate_and_a_later_one_is_named() -
     assert largest.peak_bytes is None
     with pytest.raises(Conflict, match="the run of the first trial was killed"):
         estimated(FakeMaster(State.CANCELED), config())
+
+
+def test_a_trial_that_ends_itself_is_named() -> None:
+    first, _, largest = estimated(FakeMaster(MEASURED, MEASURED, {}), config())
+    assert (first.problem, largest.peak_bytes) == ("", None)
+    assert "ended itself before enough batches were measured" in largest.problem
+    with pytest.raises(RankFailed, match="the first trial fails: it ended itself"):
+        estimated(FakeMaster({}), config())
 
 
 def test_a_batch_that_does_not_fit_is_computed_without_values() -> None:

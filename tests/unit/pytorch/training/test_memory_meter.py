@@ -16,6 +16,7 @@ from det_jupyter import pytorch
 from det_jupyter.contract.run.journal import MetricsReported
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.training import memory_meter
 from det_jupyter.pytorch.training.memory_meter import MemoryMeter, num_bytes
 from det_jupyter.pytorch.training.rehearsal import VARIABLE
 from tests.unit.pytorch.training.planned_samples import Line, Planned
@@ -192,3 +193,98 @@ def test_engines_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(VARIABLE, "seconds=0.02 warmup=2 memory=1")
     with pytest.raises(ConfigError, match="Engines has engines of DeepSpeed"):
         rehearsed(tmp_path, Engines)
+
+
+class Sparse(Line):
+    """Looks records up, with sparse gradients."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(nn.Embedding(100, 4, sparse=True))
+        self.adam = context.wrap_optimizer(torch.optim.SparseAdam(self.model.parameters()))
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        loss = self.model(torch.arange(8)).square().mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.adam)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        return {"error": 0.0}
+
+
+class Lazy(Line):
+    """Has parameters from the first batch on, as large as those of Line."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context = context
+        model = nn.Sequential(nn.LazyLinear(3), nn.Tanh(), nn.LazyLinear(1))
+        self.model = context.wrap_model(model)
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.SGD(self.model.parameters(), lr=0.125, momentum=0.5)
+        )
+
+
+def test_sparse_gradients_are_their_indices_and_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "seconds=0.02 warmup=4 memory=1")
+    found = rehearsed(tmp_path, Sparse)
+    assert found["parameter_bytes"] == 100 * 4 * 4
+    assert found["gradient_bytes"] == 8 * (8 + 4 * 4)
+    assert found["optimizer_bytes"] == 2 * 100 * 4 * 4
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("build", [torch.sparse_csr_tensor, torch.sparse_csc_tensor])
+def test_a_compressed_tensor_is_its_indices_and_values(build: Callable[..., Any]) -> None:
+    tensor = build(torch.arange(11), torch.arange(10), torch.ones(10))
+    assert num_bytes([tensor]) == 11 * 8 + 10 * 8 + 10 * 4
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_parameters_of_the_first_batch_are_no_activations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "seconds=0.02 warmup=4 memory=1")
+    parts = [f"{part}_bytes" for part in ("parameter", "gradient", "optimizer", "activation")]
+    lazy, line = rehearsed(tmp_path / "a", Lazy), rehearsed(tmp_path / "b", Line)
+    assert [lazy[part] for part in parts] == [line[part] for part in parts]
+
+
+class CastLate(Line):
+    """Changes the type of a model that an optimizer has."""
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(nn.Linear(2, 1, dtype=torch.float64))
+        sgd = torch.optim.SGD(self.model.parameters(), lr=0.125, momentum=0.5)
+        self.optimizer = context.wrap_optimizer(sgd)
+        self.model.float()
+
+
+class Iterates(Line):
+    """Ends a loop by a value."""
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        norm = torch.ones(())
+        while norm.item() > 0.5:
+            norm = norm / 2
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+
+def test_an_optimizer_keeps_parameters_that_change_their_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "memory=1 fake=1")
+    found = rehearsed(tmp_path, CastLate)
+    assert found["gradient_bytes"] == found["optimizer_bytes"] == 3 * 4
+
+
+def test_a_loop_that_ends_at_a_value_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "memory=1 fake=1")
+    monkeypatch.setattr(memory_meter, "_MOST_READ", 100)
+    with pytest.raises(ConfigError, match="a batch reads more than 100 values"):
+        rehearsed(tmp_path, Iterates)

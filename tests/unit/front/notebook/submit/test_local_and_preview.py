@@ -11,7 +11,7 @@ from det_jupyter.contract.messages import PreviewView
 from det_jupyter.errors import ConfigError
 from det_jupyter.front.notebook.complete.magic_parsers import cell_parser
 from det_jupyter.front.notebook.handles import connection
-from det_jupyter.front.notebook.submit import contexts
+from det_jupyter.front.notebook.submit import contexts, preview_and_local
 from det_jupyter.front.notebook.submit.contexts import Script
 from det_jupyter.front.notebook.submit.preview_and_local import preview, preview_cell, run_local
 from det_jupyter.front.verbs.grammar import parse
@@ -150,6 +150,27 @@ def test_a_preview_is_asked_of_the_master(config: Any, wired: Wired) -> None:
     assert (path, body) == (
         "preview", {"config": expected, "template": "base", "seconds_per_batch": 0.5},
     )  # fmt: skip
+
+
+def test_an_estimate_has_the_class_of_this_program(
+    wired: Wired, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def prepare(draft: Any, caller: Any) -> Any:
+        asked.append((draft.merged()["entrypoint"], caller.names["Net"], caller.is_call))
+        return SimpleNamespace(config="config"), "request"
+
+    def estimated(client: Any, draft: Any, *given: Any) -> PreviewView:
+        asked.append(given)
+        return preview_of()
+
+    monkeypatch.setattr(preview_and_local, "get_ipython", lambda: SHELL)
+    monkeypatch.setattr(preview_and_local, "prepare_request", prepare)
+    monkeypatch.setattr(preview_and_local, "preview_with_estimates", estimated)
+    shown = preview({**CONFIG, "entrypoint": "Net"}, seconds_per_batch=2, estimate=True)
+    assert shown.view.num_trials == 16
+    assert asked == [("Net", Net, True), ("config", "request", 2)]
 
 
 def test_what_is_no_configuration_is_not_sent(wired: Wired) -> None:
