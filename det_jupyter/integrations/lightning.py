@@ -17,8 +17,9 @@ continues exactly only from the beginning of an epoch, so nothing is saved withi
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,7 @@ class DetCallback(Checkpoint):
         self._total: float = 0
         self._is_leaving = False
         self._begins_epoch = False
+        self._at_sigterm: Any = None  # the rank's handler, before Lightning sets its own
 
     @property
     def ckpt_path(self) -> Path | None:
@@ -171,8 +173,19 @@ class DetCallback(Checkpoint):
         """Restore the random generators, before the order of the data is drawn."""
         self._followed = Operations(self._context, "DetCallback", "validation_step")
         self._check_length(trainer)
+        self._at_sigterm = signal.getsignal(signal.SIGTERM)
         if self._folder is not None:
             restore_generators(generators_file(self._folder, self._context.distributed.rank))
+
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Set the rank's handler of SIGTERM again, which requests that all ranks leave.
+
+        Lightning's exchanges a tensor at once, while other ranks may be in another collective, and
+        ends the training by an exception.
+        """
+        if self._context.info is not None:
+            with suppress(ValueError):  # not the main thread: Lightning has set none either
+                signal.signal(signal.SIGTERM, self._at_sigterm)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Release the checkpoint that was read.
@@ -180,6 +193,7 @@ class DetCallback(Checkpoint):
         Raises:
             DetError: It was not read: `fit` begins anew in a run that continues.
         """
+        self.on_sanity_check_start(trainer, pl_module)  # which may have been skipped
         if self.ckpt_path is not None and trainer.ckpt_path is None:
             raise self._no_checkpoint()
         if not pl_module.automatic_optimization:  # else each epoch ends with a step

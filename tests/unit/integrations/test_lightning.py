@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +67,26 @@ def test_progress_is_reported_as_often_as_lightning_logs(
     runs.fit(context, log_every=log_every)  # 0: never
     steps = [each.steps_completed for each in records(context, Progress)]
     assert steps == [*range(reported, 17, reported), 16]  # and at the end
+
+
+def test_sigterm_of_a_trial_goes_to_the_ranks_handler_and_not_to_lightnings(
+    runs: Any, context: core.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Signalled(runs.Net):  # type: ignore[misc]  # a class of a module that is loaded late
+        def training_step(self, batch: Any, index: int) -> Any:
+            if self.trainer.global_step == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().training_step(batch, index)
+
+    got = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: got.append(number))
+    try:
+        monkeypatch.setattr(context.preempt, "should_preempt", lambda: bool(got))
+        assert runs.fit(context, module=Signalled()).global_step == 2 * runs.NUM_BATCHES
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert got == [signal.SIGTERM]
+    assert [each.steps_completed for each in saved(context)] == [4, 8]
 
 
 def test_paused_training_goes_on_as_if_it_had_not_been_paused(
