@@ -65,6 +65,12 @@ class PreemptContext(ContextPart):
         """
         return self._distributed.local_rank == 0 and self._is_raised()
 
+    def agree(self, is_asked: bool) -> bool:
+        """Return whether it is true on the first rank of any computer. Collective."""
+        if self._distributed.cross_size > 1:
+            return any(self._distributed.allgather(is_asked))
+        return self._distributed.broadcast(is_asked)
+
     def note_reading(self) -> None:
         """Record, on each computer, that this code reads requests, even if it gets stuck."""
         self.was_asked()  # its check is recorded on the control page
@@ -116,10 +122,7 @@ class PreemptContext(ContextPart):
 
     def _read_request(self) -> bool:
         if self.mode is PreemptMode.WorkersAskChief:
-            is_asked = self.was_asked() and not self._is_held()
-            if self._distributed.cross_size > 1:
-                return any(self._distributed.allgather(is_asked))
-            return self._distributed.broadcast(is_asked)
+            return self.agree(self.was_asked() and not self._is_held())
         if self.mode is PreemptMode.ChiefOnly and not self._distributed.is_chief:
             raise RuntimeError(
                 "preempt.should_preempt: only the chief (rank 0) may call it in "

@@ -1,8 +1,8 @@
 """The step at which a trial of transformers leaves: its Trainer's next log, if that is soon.
 
-A request to leave reaches the chief at any time. All ranks have to leave at the same step, so they
-exchange that step. They do so not at each step, but after a number of steps that take a fraction
-of a second.
+A request to leave reaches the first rank of a computer at any time. All ranks have to leave at the
+same step, so they exchange that step. They do so not at each step, but after a number of steps that
+take a fraction of a second.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ class LeaveStep:
         """Exchange the step if that is due; return whether it was. Collective."""
         if state.global_step < self._due:
             return False
-        distributed = self._context.distributed
+        distributed, preempt = self._context.distributed, self._context.preempt
+        is_asked = self.step is None and preempt.agree(preempt.was_asked())
         found = state.global_step, self.step  # only the chief's value is used
         if distributed.is_chief:
             step_s, num = self._measure(state.global_step)
             # For about _EXCHANGE_S, but steps may become slower.
             num_steps = max(1, min(int(_EXCHANGE_S / step_s), 2 * num))
-            leaves_at = self.step
-            if leaves_at is None and self._context.preempt.was_asked():
-                leaves_at = _find_log(args, state, step_s)
+            leaves_at = _find_log(args, state, step_s) if is_asked else self.step
             found = state.global_step + num_steps, leaves_at
         self._due, self.step = distributed.broadcast(found)
         return True

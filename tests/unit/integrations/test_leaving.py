@@ -25,7 +25,7 @@ class Clock:
 def context_of(*, is_asked: bool, heard: Any = None) -> Any:
     """Return the context of a chief, or of a rank that has `heard` this of it."""
     ranks = SimpleNamespace(is_chief=heard is None, broadcast=lambda found: heard or found)
-    asked = SimpleNamespace(was_asked=lambda: is_asked)
+    asked = SimpleNamespace(was_asked=lambda: is_asked, agree=lambda asked: asked)
     return SimpleNamespace(distributed=ranks, preempt=asked)
 
 
@@ -66,6 +66,15 @@ def test_a_trial_leaves_at_the_next_log_if_that_is_soon(
     assert leaving.step == leaves
     assert exchange(leaving, clock, 16 + 100, strategy)  # once it is said, it stays so
     assert leaving.step == leaves
+
+
+def test_a_request_on_another_computer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(1.0, monkeypatch)
+    context = context_of(is_asked=False)
+    context.preempt.agree = lambda asked: True
+    leaving = LeaveStep(context, 0)
+    assert exchange(leaving, clock, 15, epoch=1.5)
+    assert leaving.step == 15
 
 
 def test_the_chief_decides(monkeypatch: pytest.MonkeyPatch) -> None:
