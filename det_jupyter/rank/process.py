@@ -171,7 +171,8 @@ def _leave(folder: RunDir, rank_pid: int, number: int, frame: FrameType | None) 
         with suppress(OSError, ValueError), closing(ControlPage(folder.control)) as page:
             if page.checked_at() is not None:
                 page.raise_signal("preempt")
-                os.write(2, b"SIGTERM: the trial saves its state, leaves, and goes on later\n")
+                with suppress(OSError):  # the disk may be full
+                    os.write(2, b"SIGTERM: the trial saves its state, leaves, and goes on later\n")
                 return
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -70,7 +70,7 @@ _STEADY_S = 5.0  # a connection that lasted this long resets the pauses
 _EXITS_POLL_S = 0.01  # how often it is checked whether the master has stored the ends
 _ENDING_S = 1.0  # time to end the gangs, and again to report their ends
 _REMOTE_ENDING_S = 10.0  # a remote agent uploads checkpoints before it reports the ends
-_RESERVE_S = 5.0  # of a grace time: left for the uploads if gangs do not leave
+_RESERVE_S = 5.0  # of a grace time, at most half: for the uploads if gangs do not leave
 _EXIT_S = 1.0  # of a grace time: for the end of this process
 
 
@@ -369,7 +369,7 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         for service in services:
             service.leave()
         if (left_s := _left_s(runner)) is not None:
-            await runner.save(max(0.0, left_s - _RESERVE_S))
+            await runner.save(max(left_s - _RESERVE_S, left_s / 2))
         await runner.lose(Loss.LEAVING, _ENDING_S)
         await asyncio.gather(*(service.report_exits(_left_s(runner)) for service in services))
         for task in tasks:

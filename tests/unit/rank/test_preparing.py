@@ -92,6 +92,13 @@ def test_a_rank_that_reads_requests_leaves_at_sigterm_and_another_one_ends(
         assert not page.check("preempt")
         assert end() == 0
         assert page.is_raised("preempt")
+    with monkeypatch.context() as full:  # the disk with the file of its output
+
+        def write(number: int, text: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        full.setattr(os, "write", write)
+        assert end() == 0
     if (pid := os.fork()) == 0:  # a process that the user's code has forked
         os.kill(os.getpid(), signal.SIGTERM)
         os._exit(0)

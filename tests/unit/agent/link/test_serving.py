@@ -89,8 +89,9 @@ def test_gangs_are_ended_when_the_master_has_not_answered_for_too_long(
     assert "the master has not answered for 60 s: the gangs are ended" in caplog.text
 
 
+@pytest.mark.parametrize(("grace_s", "saves_s", "left_s"), [(500.0, 494, 499), (5.0, 2, 4)])
 def test_gangs_may_save_within_the_time_that_an_agent_has_to_exit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, grace_s: float, saves_s: int, left_s: int
 ) -> None:
     calls = list[tuple[str, float | None]]()
 
@@ -112,12 +113,12 @@ def test_gangs_may_save_within_the_time_that_an_agent_has_to_exit(
         monkeypatch.setattr(runner, "lose", lose)
         monkeypatch.setattr(service, "report_exits", report)
         now = asyncio.get_running_loop().time()
-        runner.leave_by(now + 500.0)
+        runner.leave_by(now + grace_s)
         runner.leave_by(now + 900.0)  # a second signal
         await serve([service], runner=runner, leave_after_s=3600.0)
 
     asyncio.run(act())
-    assert calls == [("save", 494), (Loss.LEAVING, 1.0), ("report", 499)]
+    assert calls == [("save", saves_s), (Loss.LEAVING, 1.0), ("report", left_s)]
 
 
 @pytest.mark.parametrize("cause", ["order", "no master"])
