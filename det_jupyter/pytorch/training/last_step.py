@@ -256,6 +256,8 @@ class LastStep:
         if not is_lost:
             self.page.set_phase(Phase.FAILED)
             return False
+        if self.far is not None:
+            self.far.close()  # what saves may need connections
         is_saved = False
         try:
             if is_whole and (self._kept_at == steps_completed or batches == steps_completed):

@@ -27,6 +27,7 @@ from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
 from det_jupyter.pytorch.rng import get_states, set_states
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training import last_step
+from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.training.page_buffers import in_page, size_in_page
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
@@ -338,6 +339,23 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
     assert later[:, :, 0].tolist() == rows[:, :, 1].tolist()
     assert later[0, :, 1].tolist() == [0.0, 0.0, 8.0]
     assert later[1, :, 1].isnan().all()
+
+
+def test_connections_are_not_shut_while_a_rank_saves(gang: Gang, gone: int) -> None:
+    closed = list[bool]()
+    far = SimpleNamespace(pages={}, close=lambda: closed.append(True))
+    with closing(gang.rank(0)) as keep, closing(gang.rank(1, pid=gone)) as dead:
+        gang.rank(2, pid=gone).note_exchange(4)
+        for each in (keep, dead):
+            each.note_exchange(4)
+        keep.far = cast(FarPages, far)
+        keep.save(
+            PeerLost("gone"),
+            steps_completed=4,
+            is_whole=True,
+            write=lambda states: closed.append(False),
+        )
+    assert closed[:2] == [True, False]
 
 
 def test_the_page_is_unmapped(gang: Gang) -> None:
