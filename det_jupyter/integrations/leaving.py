@@ -1,8 +1,8 @@
 """The step at which a trial of transformers leaves: its Trainer's next log, if that is soon.
 
-A request to leave reaches the first rank of a computer at any time. All ranks have to leave at the
-same step, so they exchange that step. They do so not at each step, but after a number of steps that
-take a fraction of a second.
+A request to leave reaches the first rank of a computer at any time. All ranks have to leave at
+the same step, so they exchange that step. They do so not at each step, but after a number of steps
+that take a fraction of a second.
 """
 
 from __future__ import annotations

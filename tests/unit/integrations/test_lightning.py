@@ -72,7 +72,7 @@ def test_progress_is_reported_as_often_as_lightning_logs(
 def test_sigterm_of_a_trial_goes_to_the_ranks_handler_and_not_to_lightnings(
     runs: Any, context: core.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Signalled(runs.Net):  # type: ignore[misc]  # a class of a module that is loaded late
+    class Signalled(runs.Net):
         def training_step(self, batch: Any, index: int) -> Any:
             if self.trainer.global_step == 5:
                 os.kill(os.getpid(), signal.SIGTERM)

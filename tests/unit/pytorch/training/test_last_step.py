@@ -352,6 +352,7 @@ def test_connections_are_not_shut_while_a_rank_saves(gang: Gang, gone: int) -> N
         keep.save(
             PeerLost("gone"),
             steps_completed=4,
+            batches=4,
             is_whole=True,
             write=lambda states: closed.append(False),
         )
