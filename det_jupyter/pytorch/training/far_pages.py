@@ -1,7 +1,7 @@
 """The step pages of ranks on other computers, received from them before each optimizer steps.
 
     before a step    every rank sends its generators' states after this batch, and its metrics of
-                     the batch before. A rank that has received those of all ranks may step; one
+                     the batches before. A rank that has received those of all ranks may step; one
                      that has not, since another rank has ended, has those after the batch before
     after an event   the same, since events may draw numbers
 
@@ -23,6 +23,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 
 import torch
 from pydantic import TypeAdapter
@@ -33,10 +34,11 @@ from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.step_page import StepPage
 from det_jupyter.core import DistributedContext
 
-# Batches trained, bytes of the states, batches trained of the row, its numbers.
+# Batches trained, bytes of the states, rows, and their numbers: batches trained, metrics, records.
 _HEAD = struct.Struct("<QQQQ")
 _MESSAGE_BYTES = 16384
 _MOST_NUMBERS = 64  # metrics and records in a row that is sent
+_NUMBER_BYTES = 8
 _LOOK_S = 0.2
 _OPEN_FILES = "/dev/fd"  # on Linux and macOS
 _RANKS = TypeAdapter(list[int])
@@ -55,7 +57,7 @@ class FarPages:
         here = _RANKS.validate_json(folder.part.read_bytes())
         self.pages = {rank: StepPage(None) for rank in range(distributed.size) if rank not in here}
         self._own = page
-        self._row: tuple[int, Sequence[float]] = (0, ())
+        self._rows: list[list[float]] = []  # since the last exchange: of one window of batches
         self._sent = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
         self._received = [torch.zeros_like(self._sent) for _ in range(distributed.size)]
         self._is_over = threading.Event()
@@ -63,15 +65,19 @@ class FarPages:
 
     def note_row(self, steps_completed: int, numbers: Sequence[float]) -> None:
         """Keep the metrics of the last batch, which are sent with the next exchange."""
-        self._row = (steps_completed, numbers if len(numbers) <= _MOST_NUMBERS else ())
+        if len(numbers) <= _MOST_NUMBERS:
+            self._rows.append([steps_completed, *numbers])
 
     def exchange(self, steps_completed: int) -> None:
         """Send the states of this rank's page after these batches; store those of the others."""
         slot = self._own.slot_of(steps_completed)
         states = b"" if slot is None else slot.states[: slot.head[1]].tobytes()
-        row_steps, row = self._row
-        message = _HEAD.pack(steps_completed, len(states), row_steps, len(row))
-        message += struct.pack(f"<{len(row)}d", *row) + states
+        width = max(map(len, self._rows), default=1)
+        num_rows = (_MESSAGE_BYTES - _HEAD.size - len(states)) // (_NUMBER_BYTES * width)
+        rows = [row for row in self._rows if len(row) == width][-num_rows:]
+        self._rows = []
+        message = _HEAD.pack(steps_completed, len(states), len(rows), width)
+        message += struct.pack(f"<{len(rows) * width}d", *chain.from_iterable(rows)) + states
         if len(message) <= _MESSAGE_BYTES:
             self._sent[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
         else:  # no generator has such states today
@@ -95,11 +101,12 @@ class FarPages:
 
 
 def _store(page: StepPage, message: bytes) -> None:
-    steps, length, row_steps, num_numbers = _HEAD.unpack_from(message)
-    begin = _HEAD.size + 8 * num_numbers
-    if num_numbers:
-        *metrics, records = struct.unpack_from(f"<{num_numbers}d", message, _HEAD.size)
-        page.note_row(row_steps, metrics, records)
+    steps, length, num_rows, width = _HEAD.unpack_from(message)
+    begin = _HEAD.size + _NUMBER_BYTES * num_rows * width
+    row = struct.Struct(f"<{width}d")
+    for at in range(_HEAD.size, begin, row.size or 1):
+        row_steps, *metrics, records = row.unpack_from(message, at)
+        page.note_row(int(row_steps), metrics, records)
     head, states, _ = page.slot_for(steps)
     head[1] = 0
     states[:length] = message[begin : begin + length]

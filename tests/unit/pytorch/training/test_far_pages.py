@@ -95,6 +95,25 @@ def test_states_that_a_rank_has_not_written_are_not_there(computers: Computers) 
     assert far.slot_of(4) is None
 
 
+def test_metrics_of_all_batches_of_a_window_are_sent(computers: Computers) -> None:
+    for steps in (4, 5, 6):
+        computers.ranks[1].note_row(steps, [0.5 * steps, 16.0])
+    computers.exchange(7)
+    (far,) = computers.ranks[0].pages.values()
+    assert far.rows(4, 7, 2) == [(2.0, 16.0), (2.5, 16.0), (3.0, 16.0), None]
+
+
+def test_as_many_rows_are_sent_as_a_message_has_room_for(computers: Computers) -> None:
+    note(computers.pages[1], 200)
+    for steps in range(100, 200):
+        computers.ranks[1].note_row(steps, [float(steps)] * 20)
+    computers.exchange(200)
+    (far,) = computers.ranks[0].pages.values()
+    assert far.slot_of(200) is not None
+    assert far.rows(199, 199, 20) == [(199.0,) * 20]
+    assert far.rows(100, 100, 20) == [None]
+
+
 def test_many_metrics_are_not_sent(computers: Computers) -> None:
     note(computers.pages[1], 3)
     computers.ranks[1].note_row(2, [1.0] * 65)
