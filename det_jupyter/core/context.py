@@ -50,6 +50,7 @@ class Context:
     note_exchange: Callable[[int], object] = bool
     info: TrialInfo | None = None
     on_left: Callable[[BaseException | None], object] = bool
+    is_over: Callable[[], bool] = bool
     # The current contexts before each of its open `with` blocks.
     _outer: list[Context | None] = field(
         default_factory=list, init=False, repr=False, compare=False
@@ -61,6 +62,11 @@ class Context:
         return bool(self._outer)
 
     def __enter__(self) -> Self:
+        if self.is_over():
+            raise RuntimeError(
+                "core.init: the run of this context is over, as its block has ended; call "
+                "`core.init` again, which begins the next run under its name"
+            )
         self._outer.append(current())
         set_current(self)
         self._set_open(True)

@@ -51,6 +51,16 @@ class Journal:
     def fileno(self) -> int:
         return self._descriptor
 
+    @property
+    def is_closed(self) -> bool:
+        return self._descriptor < 0
+
+    def close(self) -> None:
+        """Close the file; nothing can be written any more."""
+        if not self.is_closed:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
     def write(self, record: Record) -> None:
         """Append one record. A reader may get the last line incomplete.
 

@@ -48,4 +48,5 @@ class PrintedCopy:
                 stream.write = before
             else:
                 del stream.write
-        self._file.close()
+        with suppress(OSError):  # the disk is full
+            self._file.close()

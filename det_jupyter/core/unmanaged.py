@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -102,9 +102,17 @@ class ByHand:
             problems.append("core.init: name: it is missing; hparams, labels and offline need one")
         if self.hparams is not None and not isinstance(self.hparams, Mapping):
             problems.append(f"core.init: hparams: got {quoted(self.hparams)}, expected a dict")
-        if isinstance(self.labels, str):
+        if isinstance(self.labels, str) or not isinstance(self.labels, Iterable):
             given = quoted(self.labels)
             problems.append(f"core.init: labels: got {given}, expected a list of texts")
+        for name, value in (("resume", self.resume), ("offline", self.offline)):
+            if not isinstance(value, bool):
+                problems.append(f"core.init: {name}: got {quoted(value)}, expected True or False")
+        storage = self.checkpoint_storage
+        if storage is not None and (not isinstance(storage, str | Path) or storage == ""):
+            problems.append(
+                f"core.init: checkpoint_storage: got {quoted(storage)}, expected a folder"
+            )
         if problems:
             raise ConfigError(problems)
 
@@ -150,19 +158,23 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
     def leave(error: BaseException | None) -> None:
         if os.getpid() != process:  # a fork of the process that has the run
             return
-        managed.end_timing()
-        end_reading()
-        if error is None or (isinstance(error, SystemExit) and not error.code):
-            steps = counter.steps_completed
-            journal.write(RunEnded(at=time.time(), reason="stopped", steps_completed=steps))
-        else:
-            with contextlib.suppress(OSError):  # the disk is full
+        has_failed = error is not None and (not isinstance(error, SystemExit) or error.code)
+        with contextlib.ExitStack() as ending:  # all of it, also if the disk is full
+            if follower is not None:
+                ending.callback(_await_end, follower, info.folder.path)
+            ending.callback(journal.close)
+            ending.callback(printed.close)
+            if has_failed:
+                ending.enter_context(contextlib.suppress(OSError))  # the first error counts
+            managed.end_timing()
+            end_reading()
+            if error is not None and has_failed:
                 journal.write(record_of(info.plan, rank, error, counter, _cell_labels()))
-        printed.close()
-        if follower is not None:
-            _await_end(follower, info.folder.path)
+            else:
+                steps = counter.steps_completed
+                journal.write(RunEnded(at=time.time(), reason="stopped", steps_completed=steps))
 
-    return replace(context, on_left=leave)
+    return replace(context, on_left=leave, is_over=lambda: journal.is_closed)
 
 
 def is_offline() -> bool:
@@ -246,7 +258,7 @@ def _config(given: ByHand, length: Length) -> ExperimentConfig:
     """
     document: dict[str, Any] = {
         "name": given.name,
-        "labels": [*dict.fromkeys((UNMANAGED, *given.labels))],
+        "labels": [UNMANAGED, *(each for each in given.labels if each != UNMANAGED)],
         "entrypoint": UNMANAGED,
         "hyperparameters": {
             name: {"type": "const", "val": value} for name, value in (given.hparams or {}).items()
@@ -267,7 +279,10 @@ def _config(given: ByHand, length: Length) -> ExperimentConfig:
                 f"core.init: checkpoint_storage: got {storage!r}, expected a folder: no agent "
                 "uploads the checkpoints of a run that is started by hand"
             )
-        document["checkpoint_storage"] = {"type": "directory", "container_path": storage}
+        document["checkpoint_storage"] = {
+            "type": "directory",
+            "container_path": os.path.abspath(storage),
+        }
     try:
         return parse_config(document, default_seed=0)
     except ConfigError as error:
@@ -313,7 +328,9 @@ def _latest_offline(name: str) -> CheckpointRef | None:
         records = whole_records(RunDir(folder).journal(0))
         gone = {each.uuid for each in records if isinstance(each, CheckpointDeleted)}
         for one in reversed(records):
-            if isinstance(one, CheckpointSaved) and one.uuid not in gone:
+            if not isinstance(one, CheckpointSaved) or one.uuid in gone:
+                continue
+            if os.path.isdir(one.path):  # else a master has deleted it since
                 return CheckpointRef(
                     uuid=one.uuid, path=one.path, steps_completed=one.steps_completed
                 )
@@ -332,7 +349,11 @@ def _start_follower(folder: Path) -> tuple[subprocess.Popen[bytes], Announcement
             env=without_run(os.environ),
         )
     assert process.stdout is not None
-    line = process.stdout.readline()
+    try:
+        line = process.stdout.readline()
+    except BaseException:  # an interrupt; the follower ends what it may have begun
+        _close_pipe(process)
+        raise
     announced = Announcement.model_validate_json(line) if line else None
     if announced is not None and announced.result == "began":
         return process, announced
@@ -344,15 +365,21 @@ def _start_follower(folder: Path) -> tuple[subprocess.Popen[bytes], Announcement
 
 
 def _await_end(follower: subprocess.Popen[bytes], folder: Path) -> None:
-    assert follower.stdin is not None
     assert follower.stdout is not None
-    follower.stdin.close()
+    _close_pipe(follower)
     try:
         if follower.wait(_SENT_S):
             print(f"det_jupyter: {_sync_line(folder)} sends the rest of the run", file=sys.stderr)
     except subprocess.TimeoutExpired:
         print("det_jupyter: the end of the run is still being sent", file=sys.stderr)
     follower.stdout.close()
+
+
+def _close_pipe(follower: subprocess.Popen[bytes]) -> None:
+    """End the run for its follower; a byte says it, as forks may hold the pipe open."""
+    assert follower.stdin is not None
+    with contextlib.suppress(BrokenPipeError), follower.stdin as pipe:  # it has ended before
+        pipe.write(b"\n")
 
 
 def _own_process(rank: int) -> RankProcess:

@@ -11,7 +11,10 @@ import logging
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from det_jupyter.agent.unmanaged.follower import Follower
 from det_jupyter.connection import Session, connect
@@ -19,12 +22,13 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.inheritance import start_clean
 from det_jupyter.contract.host.rundir import RunDir
-from det_jupyter.contract.messages import StartUnmanaged, UnmanagedStart
+from det_jupyter.contract.messages import GangPlan, StartUnmanaged, UnmanagedStart
 from det_jupyter.contract.run.unmanaged import Announcement, Result, request_file, sources_file
 from det_jupyter.errors import DetError, MasterStopped, MasterUnreachable, ProtocolMismatch
 
 logger = logging.getLogger(__name__)
 
+_CUT = "had ended this run while it was silent; what it had not sent is only in this folder"
 _OFFLINE = (MasterUnreachable, MasterStopped, ProtocolMismatch)
 
 
@@ -40,7 +44,7 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # otherwise it logs each request
     try:
         session = connect()
-        request, start = _start(session, folder)
+        request, start = _start(session, folder, is_live=options.live)
     except DetError as error:
         is_offline = isinstance(error, _OFFLINE)
         result: Result = "offline" if is_offline else "refused"
@@ -48,7 +52,8 @@ def main() -> int:
         return 1
     number = start.experiment_id
     if start.plan is None:
-        _announce(Announcement(result="stored", experiment_id=number))
+        text = _CUT if start.is_cut else ""
+        _announce(Announcement(result="stored", experiment_id=number, text=text))
         return 0
     follower = Follower(session, request, start.plan, RunDir(folder), is_live=options.live)
     if options.live:
@@ -63,19 +68,31 @@ def main() -> int:
     return 0 if is_stored else 1
 
 
-def _start(session: Session, folder: Path) -> tuple[StartUnmanaged, UnmanagedStart]:
+def _start(
+    session: Session, folder: Path, *, is_live: bool
+) -> tuple[StartUnmanaged, UnmanagedStart]:
     request = StartUnmanaged.model_validate_json(request_file(folder).read_bytes())
     blobs = BlobStore.of(paths.data_dir())
     sources = blobs.put(sources_file(folder).read_bytes())
     capsule = request.capsule.model_copy(update={"sources": sources})
-    request = request.model_copy(update={"capsule": capsule})
+    begun_from = None if is_live else _begun_from(RunDir(folder))
+    request = request.model_copy(update={"capsule": capsule, "begun_from": begun_from})
     body = request.model_dump(mode="json", exclude={"kind"})
     answer = session.post(StartUnmanaged.path, body, repeatable=True)
     return request, UnmanagedStart.model_validate(answer)
 
 
+def _begun_from(folder: RunDir) -> str:
+    """Return the uuid of the checkpoint from which a run has begun; "": from none."""
+    with suppress(OSError, ValidationError):  # it was killed before it had a plan
+        plan = GangPlan.model_validate_json(folder.plan.read_bytes())
+        return plan.checkpoint.uuid if plan.checkpoint is not None else ""
+    return ""
+
+
 def _announce(announcement: Announcement) -> None:
-    print(announcement.model_dump_json(), flush=True)
+    with suppress(BrokenPipeError):  # the run's process has ended meanwhile
+        print(announcement.model_dump_json(), flush=True)
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # no more is read
 
 

@@ -4,15 +4,16 @@ It is over when its process closes the pipe, as it does after the block of `core
 ended. How it ended is in the journals:
 
     a rank's journal ends with a failure     failed
-    the chief's ends with a RunEnded         ended
-    else                                     the process was killed, or has called os._exit
+    all end with a RunEnded                  ended
+    else                                     a process was killed, or has called os._exit
+
+When the chief has ended, the other ranks have 10 s to do so, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import select
 import sys
 import time
@@ -48,6 +49,8 @@ logger = logging.getLogger(__name__)
 _POLL_S = 0.2
 _RETRY_S = 2.0
 _PATIENCE_S = 120.0  # how long it tries to send the rest of a run that is over
+_ENDS = ("run_ended", "failure")  # kinds of the last record of a rank that has left its block
+_PEERS_S = 10.0  # how long it waits for the other ranks when the chief has left
 _BATCHES = 3  # empty ones, after which it is believed that the master stores nothing
 
 
@@ -76,6 +79,7 @@ class Follower:
         self.memory = MemoryWatch()
         self._session = session
         self._processes = request.ranks
+        self._left_at: float | None = None  # when the chief has ended; monotonic
         self._is_live = is_live
         self._agent_id = plan.homes[0]
         self._run = AgentRun(plan=plan, dir=folder, sockets=None)
@@ -128,7 +132,7 @@ class Follower:
             except NotFound as error:  # it was killed there, or another run has taken its place
                 self.problem = str(error)
                 logger.warning("%s", error)
-                return True
+                return False
             except DetError as error:
                 if not self.problem:
                     logger.warning("%s", error)
@@ -157,16 +161,30 @@ class Follower:
         return has_moved or not self._outbox.expects_offsets(batch)
 
     def _is_over(self) -> bool:
-        """Return whether the chief's process has closed the pipe, or has ended."""
-        if self._is_live and not select.select([sys.stdin], [], [], 0)[0]:
-            return not _identity(self._processes[0]).is_alive
-        return not self._is_live or not os.read(sys.stdin.fileno(), 1)
+        """Return whether the chief has closed the pipe or ended, and the other ranks too."""
+        if not self._is_live:
+            return True
+        if self._left_at is None:
+            is_closed = select.select([sys.stdin], [], [], 0)[0]  # the end, or a byte
+            if not is_closed and _identity(self._processes[0]).is_alive:
+                return False
+            self._left_at = time.monotonic()
+        is_late = time.monotonic() - self._left_at > _PEERS_S
+        return is_late or not any(self._is_in_block(each) for each in self._processes[1:])
+
+    def _is_in_block(self, process: RankProcess) -> bool:
+        """Return whether a rank has not ended; True if it is unknown, on another computer."""
+        kind, _ = _end_of(self._run.dir.journal(process.rank))
+        return kind not in _ENDS and not _is_gone(process)
 
     def _exited(self) -> GangExited:
         ranks = self._run.ranks
         ends = {rank: _end_of(self._run.dir.journal(rank)) for rank in ranks}
         failed = [rank for rank, (kind, _) in ends.items() if kind == "failure"]
-        has_ended = ends[0][0] == "run_ended"
+        killed = [
+            process for process in self._processes
+            if ends[process.rank][0] not in _ENDS and (not process.rank or _is_gone(process))
+        ]  # fmt: skip
         last = max(at for _, at in ends.values()) or time.time()
         exited = GangExited(
             allocation_id=self._run.id,
@@ -174,9 +192,9 @@ class Follower:
             exit_codes={rank: int(rank in failed) for rank in ranks},
             first_failed=failed[0] if failed else None,
         )
-        if failed or has_ended:
+        if failed or not killed:
             return exited
-        process = _identity(self._processes[0])
+        process = killed[0]
         return exited.model_copy(
             update={
                 "exit_codes": dict.fromkeys(ranks),
@@ -192,6 +210,12 @@ def _end_of(journal: Path) -> tuple[str, float]:
     for record in journal_records(journal):
         kind, at = str(record.get("kind")), float(record.get("at", 0.0))
     return kind, at
+
+
+def _is_gone(process: RankProcess) -> bool:
+    """Return whether a process has ended; False if it is unknown, on another computer."""
+    found = _identity(process)
+    return found.is_here and not found.is_alive
 
 
 def _identity(process: RankProcess) -> ProcessIdentity:

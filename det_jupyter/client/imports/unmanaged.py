@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -67,7 +66,7 @@ def _process(request: StartUnmanaged) -> ProcessIdentity:
 def _send(folder: Path) -> TakenIn:
     command: Sequence[str] = [sys.executable, "-m", FOLLOWER, str(folder)]
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=os.environ
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=data_dir()
     )
     try:
         announced = Announcement.model_validate_json(done.stdout)

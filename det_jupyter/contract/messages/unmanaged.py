@@ -23,10 +23,12 @@ class UnmanagedStart(Wire):
     Args:
         experiment_id: The experiment that has the run.
         plan: The run's plan; None: the run is over.
+        is_cut: Whether it is over as it was silent, so the rest of its reports is not stored.
     """
 
     experiment_id: int
     plan: GangPlan | None
+    is_cut: bool = False
 
 
 class StartUnmanaged(ChangeRequest, Submission):
@@ -38,6 +40,8 @@ class StartUnmanaged(ChangeRequest, Submission):
     Args:
         key: Identifies the run: a repeated request begins no second one.
         resume: Whether an experiment goes on; else a new one is made in any case.
+        begun_from: Of a run that is over: the uuid of the checkpoint from which it has begun, or
+            "" for none. The experiment goes on only if that is its latest one.
         started_at: When the run has begun.
         host: Name of the computer.
         slots: For each rank its device, with the id -1.
@@ -49,6 +53,7 @@ class StartUnmanaged(ChangeRequest, Submission):
     kind: Literal["start_unmanaged"] = "start_unmanaged"
     key: Annotated[Key, Field(min_length=1)]
     resume: bool = True
+    begun_from: str | None = None
     started_at: Timestamp
     host: PrintableText
     slots: Annotated[list[SlotView], Field(min_length=1)]

@@ -83,9 +83,10 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
 def _check_gang(state: MachineState, trial: Trial) -> None:
     allocation = trial.allocation
     assert allocation is not None
-    least, most = state.experiments[trial.experiment_id].sizes.for_batch(trial.hparams)
-    num = len(allocation.slots)
-    assert max(1, least) <= num <= max(1, most), f"{allocation.id}: half a gang"
+    experiment = state.experiments[trial.experiment_id]
+    least, most = experiment.sizes.for_batch(trial.hparams)
+    is_whole = max(1, least) <= len(allocation.slots) <= max(1, most)
+    assert is_whole or experiment.is_unmanaged, f"{allocation.id}: half a gang"
     assert allocation.agent_id == allocation.parts[0].agent_id
     ranks = [rank for part in allocation.parts for rank in part.ranks]
     assert sorted(ranks) == [*range(len(allocation.slots))], f"{allocation.id}: not each rank once"

@@ -120,6 +120,9 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     """Release the slots of a gang that has exited; queue or end its trial, by the outcome."""
     close_profiles(trial)
     outcome = judge(trial, allocation, event)
+    is_unmanaged = turn.state.experiment(trial.experiment_id).is_unmanaged
+    if is_unmanaged and outcome is GangOutcome.COMPLETED and set(event.exit_codes.values()) != {0}:
+        outcome = GangOutcome.FAILED  # each rank ends by itself, so one does not speak for all
     lost_with = loss_text(event, cause_part(allocation).agent_id)
     close_run(turn, trial, allocation)
     move_allocation(trial, AllocationState.ENDED)
@@ -128,7 +131,7 @@ def _end_run(turn: Turn, trial: Trial, allocation: Allocation, event: GangExited
     turn.touch(trial, f"run {allocation.run} ended: {outcome}{why}")
     if outcome is not GangOutcome.FAILED:
         trial.message = ""  # a message of a log policy does not apply, as the run has not failed
-    if outcome in _RUNS_AGAIN and turn.state.experiment(trial.experiment_id).is_unmanaged:
+    if outcome in _RUNS_AGAIN and is_unmanaged:
         trial.failure, _ = find_failure(allocation, event)
         _end_as_failed(turn, trial, trial.failure.error)
         return

@@ -4,6 +4,8 @@ An unmanaged experiment has one trial, and each run of it begins with a StartUnm
 
     experiment of its name         effect
     none, or `resume` is false     it is made
+    further on than the beginning  another one is made
+      of a run that is taken in
     over                           it goes on, from its latest checkpoint
     active, the run is silent      that run has failed, and it goes on
     active                         refused
@@ -43,6 +45,8 @@ def on_start_unmanaged(turn: Turn, event: StartUnmanaged) -> None:
     began = replace(turn, now=min(turn.now, event.started_at))  # it may be taken in later
     new = Configured(config=event.config)
     known = _find_named(turn.state, new.settings.name) if event.resume else None
+    if known is not None and not _follows(turn.state, known, event):
+        known = None
     if known is None:
         experiment = _new_experiment(began, event, new)
     else:
@@ -76,6 +80,13 @@ def _find_named(state: MachineState, name: str) -> Experiment | None:
         (each for each in found
          if each.is_unmanaged and each.name == name and each.state in usable), None
     )  # fmt: skip
+
+
+def _follows(state: MachineState, experiment: Experiment, event: StartUnmanaged) -> bool:
+    """Return whether the run has begun where the experiment is, or begins there now."""
+    (trial,) = state.trials_of(experiment)
+    latest = trial.latest_checkpoint
+    return event.begun_from is None or latest is None or latest.uuid == event.begun_from
 
 
 def _run_of(state: MachineState, experiment: Experiment) -> tuple[Trial, Allocation] | None:
@@ -128,7 +139,10 @@ def _end_silent(turn: Turn, trial: Trial, allocation: Allocation) -> None:
 
 
 def _lost(turn: Turn, allocation: Allocation) -> GangExited:
-    """Return the end of a run that does not report any more."""
+    """Return the end of a run that does not report any more, and record that it was cut."""
+    experiment = turn.state.experiment(turn.state.trial_of(allocation.id).experiment_id)
+    experiment.cut_keys.append(experiment.run_keys[-1])
+    turn.touch(experiment)
     return GangExited(
         allocation_id=allocation.id,
         at=turn.now,

@@ -113,6 +113,7 @@ class Experiment(StoredExperiment, Configured):
     alerted: list[AlertKind] = []  # alerts that are not raised again (rules/alerts.py)
     source: str = ""  # of an imported experiment: where its runs come from
     run_keys: list[str] = []  # of an unmanaged one: the keys of its runs
+    cut_keys: list[str] = []  # those of runs that were silent when they were ended
 
     def reconfigure(
         self,

@@ -28,7 +28,8 @@ class UnmanagedRuns:
         assert found is not None
         experiment, allocation = found
         if allocation is None:
-            return UnmanagedStart(experiment_id=experiment.id, plan=None)
+            is_cut = key in experiment.cut_keys
+            return UnmanagedStart(experiment_id=experiment.id, plan=None, is_cut=is_cut)
         trial = self._machine.state.trial_of(allocation.id)
         plan = make_plan(experiment, trial, allocation)
         return UnmanagedStart(experiment_id=experiment.id, plan=plan)

@@ -209,3 +209,43 @@ def test_another_metric_is_refused(world: World) -> None:
     other.config["searcher"]["metric"] = "accuracy"
     with pytest.raises(ConfigError, match=r"searcher.metric: got 'accuracy', expected 'loss'"):
         world.tell(other)
+
+
+@pytest.mark.parametrize(
+    "codes", [{0: 1, 1: 0}, {0: 0, 1: 1}, {0: None, 1: None}], ids=["chief", "other", "killed"]
+)
+def test_a_rank_that_has_ended_well_hides_no_failure_of_another(codes: Any) -> None:
+    world = World()
+    other = PROCESS.model_copy(update={"rank": 1})
+    world.tell(start(slots=[PLACE] * 2, ranks=[PROCESS, other]))
+    world.tell(GangStarted(allocation_id="1.1.1", at=51.0, ranks=[PROCESS, other]))
+    ended = RunEnded(at=70.0, reason="stopped", steps_completed=30)
+    world.tell(RecordArrived(allocation_id="1.1.1", rank=1, record=ended), exited(codes=codes))
+    assert world.experiment().state == State.ERROR
+
+
+def test_a_run_that_is_taken_in_does_not_replace_what_is_further_on(world: World) -> None:
+    world.tell(saved(20), *left())
+    latest = world.trial().latest_checkpoint
+    assert latest is not None
+    assert world.tell(start("two", begun_from="")) == []
+    assert world.trial().latest_checkpoint == latest
+    assert (world.experiment().state, world.trial(2).experiment_id) == (State.COMPLETED, 2)
+    world.tell(*left("2.2.1"))
+    world.tell(start("three", begun_from=""))  # the newest one has no checkpoint
+    assert world.trial(2).runs == 2
+
+
+def test_a_run_that_is_taken_in_goes_on_from_the_latest_checkpoint(world: World) -> None:
+    world.tell(saved(20), *left())
+    latest = world.trial().latest_checkpoint
+    assert latest is not None
+    world.tell(start("two", begun_from=latest.uuid))
+    assert world.trial().runs == 2
+
+
+def test_a_run_that_was_ended_while_it_was_silent_is_not_whole(world: World) -> None:
+    world.tell(silent(), start("two"))
+    assert world.experiment().cut_keys == ["one"]
+    world.tell(silent("1.1.2"), Kill(experiment_id=1))
+    assert world.experiment().cut_keys == ["one", "two"]
