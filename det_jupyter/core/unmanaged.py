@@ -35,7 +35,6 @@ from det_jupyter.contract.host.rundir import RunDir, without_run
 from det_jupyter.contract.messages import (
     UNMANAGED,
     Capsule,
-    CheckpointRef,
     GangPlan,
     RankProcess,
     SlotView,
@@ -44,19 +43,17 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.control_page import create_page
 from det_jupyter.contract.run.evidence_page import create_evidence_page
 from det_jupyter.contract.run.journal import (
-    CheckpointDeleted,
-    CheckpointSaved,
     RankStarted,
     RunEnded,
 )
 from det_jupyter.contract.run.unmanaged import (
     FOLLOWER,
     Announcement,
+    latest_offline,
     offline_runs,
     request_file,
     sources_file,
     unmanaged_runs,
-    whole_records,
 )
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.contract.values.reader import NOTEBOOK, SHELL
@@ -311,30 +308,9 @@ def _offline_plan(given: ByHand, request: StartUnmanaged, config: ExperimentConf
         hparams=dict(given.hparams or {}),
         seed=config.reproducibility.experiment_seed,
         capsule=request.capsule,
-        checkpoint=_latest_offline(config.name) if given.resume else None,
+        checkpoint=latest_offline(paths.data_dir(), config.name) if given.resume else None,
         target=length,
     )
-
-
-def _latest_offline(name: str) -> CheckpointRef | None:
-    """Return the last checkpoint of the newest run of this name that was written offline."""
-    found = []
-    for folder in offline_runs(paths.data_dir()).glob("*"):
-        with contextlib.suppress(OSError, ValueError):  # not one of ours
-            request = StartUnmanaged.model_validate_json(request_file(folder).read_bytes())
-            if request.config.get("name") == name:
-                found.append((request.started_at, folder))
-    for _, folder in sorted(found, reverse=True):
-        records = whole_records(RunDir(folder).journal(0))
-        gone = {each.uuid for each in records if isinstance(each, CheckpointDeleted)}
-        for one in reversed(records):
-            if not isinstance(one, CheckpointSaved) or one.uuid in gone:
-                continue
-            if os.path.isdir(one.path):  # else a master has deleted it since
-                return CheckpointRef(
-                    uuid=one.uuid, path=one.path, steps_completed=one.steps_completed
-                )
-    return None
 
 
 def _start_follower(folder: Path) -> tuple[subprocess.Popen[bytes], Announcement]:

@@ -10,14 +10,17 @@ an Announcement.
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.messages import CheckpointRef, StartUnmanaged
 from det_jupyter.contract.messages.wire import Wire
-from det_jupyter.contract.run.journal import Record, parse_line
+from det_jupyter.contract.run.journal import CheckpointDeleted, CheckpointSaved, Record, parse_line
 
 FOLLOWER = "det_jupyter.agent.unmanaged"  # the module of the follower's program
-
 
 Result = Literal["began", "stored", "offline", "refused"]
 
@@ -67,3 +70,27 @@ def whole_records(journal: Path) -> list[Record]:
         except ValueError:  # its writer was killed, or is of another version
             continue
     return found
+
+
+def latest_offline(data_dir: Path, name: str) -> CheckpointRef | None:
+    """Return the last checkpoint of the newest run of this name that was written offline.
+
+    Those whose files a master has deleted since do not count.
+    """
+    found = []
+    for folder in offline_runs(data_dir).glob("*"):
+        with suppress(OSError, ValueError):  # not one of ours
+            request = StartUnmanaged.model_validate_json(request_file(folder).read_bytes())
+            if request.config.get("name") == name:
+                found.append((request.started_at, folder))
+    for _, folder in sorted(found, reverse=True):
+        records = whole_records(RunDir(folder).journal(0))
+        gone = {each.uuid for each in records if isinstance(each, CheckpointDeleted)}
+        for one in reversed(records):
+            if not isinstance(one, CheckpointSaved) or one.uuid in gone:
+                continue
+            if os.path.isdir(one.path):
+                return CheckpointRef(
+                    uuid=one.uuid, path=one.path, steps_completed=one.steps_completed
+                )
+    return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from det_jupyter.contract.run.journal import (
     RunEnded,
 )
 from det_jupyter.contract.run.unmanaged import offline_runs, request_file, whole_records
+from det_jupyter.core.journal import Journal
 from det_jupyter.core.printed import PrintedCopy
 from det_jupyter.core.unmanaged import OFFLINE_VARIABLE
 from det_jupyter.errors import ConfigError, Conflict
@@ -132,6 +135,45 @@ def test_a_name_goes_on_from_the_latest_checkpoint(home: Path) -> None:
             assert context.info.latest_checkpoint is None
 
 
+def test_a_checkpoint_that_was_deleted_since_is_passed_over(home: Path, tmp_path: Path) -> None:
+    storage = os.path.relpath(tmp_path / "kept")  # as everywhere, a path may be relative
+    for step in (10, 20):
+        with core.init(name="long", checkpoint_storage=storage) as context:
+            with context.checkpoint.store_path({"steps_completed": step}) as (folder, uuid):
+                (folder / "state").write_text(str(step))
+            if step == 10:
+                first = uuid
+    shutil.rmtree(tmp_path / "kept" / uuid)
+    with core.init(name="long", checkpoint_storage=storage) as context:
+        assert context.info is not None
+        assert context.info.latest_checkpoint == first
+
+
+def test_a_run_leaves_no_file_open_and_is_not_entered_again(home: Path) -> None:
+    for number in range(2):
+        with core.init(name="loop") as context:
+            pass
+        if number == 0:
+            num_open = len(os.listdir("/dev/fd"))
+    assert len(os.listdir("/dev/fd")) == num_open
+    with pytest.raises(RuntimeError, match=r"run of this context is over.*call `core\.init`"):
+        context.__enter__()
+
+
+def test_a_full_disk_at_the_end_is_an_error_after_which_nothing_is_held(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(journal: Journal, record: Record) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    before = sys.stdout.write
+    context = core.init(name="full")
+    with pytest.raises(OSError, match="no room"), context:
+        monkeypatch.setattr(Journal, "write", write)
+    assert sys.stdout.write == before
+    assert context.is_over()
+
+
 def test_the_last_line_of_a_killed_process_is_left_out(home: Path) -> None:
     with core.init(name="cut") as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
@@ -153,6 +195,10 @@ def test_all_wrong_arguments_are_named_at_once() -> None:
     [
         ({"hparams": {"a": 1}}, "name: it is missing; hparams, labels and offline need one"),
         ({"name": "a", "labels": "b"}, "labels: got 'b', expected a list of texts"),
+        ({"name": "a", "labels": 3}, "labels: got 3, expected a list of texts"),
+        ({"name": "a", "labels": [["b"]]}, "labels[1]: got ['b'], expected text"),
+        ({"name": "a", "resume": "no"}, "resume: got 'no', expected True or False"),
+        ({"name": "a", "checkpoint_storage": 3}, "checkpoint_storage: got 3, expected a folder"),
         ({"name": "a", "hparams": 3}, "hparams: got 3, expected a dict"),
         ({"name": "a", "sink": core.RecordList()}, "got name and sink"),
         ({"name": "a", "checkpoint_storage": "s3://a/b"}, "'s3://a/b', expected a folder"),
