@@ -79,9 +79,13 @@ def test_a_script_is_an_experiment_that_goes_on_under_its_name(
     folder = str(offline_runs(data_dir()))
     for _ in range(2):  # the second time, all is there
         (taken,) = take_in(folder)
-        assert (taken.experiment_id, taken.problem) == (view.id, "")
-    assert only(home).trials[0].steps_completed == 6
-    lines = home.client().logs(view.trials[0].id, LogQuery()).lines
-    assert [line.text for line in lines] == [
-        "begun after 0", "begun after 3", "begun after 0",
-    ]  # fmt: skip
+        assert taken.problem == ""
+    client = home.client()
+    assert client.experiment(view.id).trials[0].steps_completed == 6
+    other = client.experiment(taken.experiment_id)  # as it did not go on from there
+    assert (other.name, other.trials[0].steps_completed) == ("by hand", 3)
+    lines = [
+        [line.text for line in client.logs(each.trials[0].id, LogQuery()).lines]
+        for each in (view, other)
+    ]
+    assert lines == [["begun after 0", "begun after 3"], ["begun after 0"]]
