@@ -28,7 +28,7 @@ from det_jupyter.errors import DetError, MasterStopped, MasterUnreachable, Proto
 
 logger = logging.getLogger(__name__)
 
-_CUT = "had ended this run while it was silent; what it had not sent is only in this folder"
+_CUT = "it was ended while it was silent; what it had not sent is only in this folder"
 _OFFLINE = (MasterUnreachable, MasterStopped, ProtocolMismatch)
 
 

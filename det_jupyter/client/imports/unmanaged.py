@@ -14,19 +14,22 @@ from det_jupyter.contract.host.paths import data_dir
 from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.messages import StartUnmanaged
 from det_jupyter.contract.run.unmanaged import FOLLOWER, Announcement, request_file
-from det_jupyter.errors import ConfigError, Conflict, DetError
+from det_jupyter.errors import ConfigError, Conflict
 
 
 class TakenIn(NamedTuple):
-    """A run that the master has, and the experiment there; `problem`: why it has not all."""
+    """A run, and the experiment that has it.
+
+    `problem`: why the master has not all of it. Without an experiment it has nothing.
+    """
 
     folder: Path
-    experiment_id: int
+    experiment_id: int | None
     problem: str
 
 
 def take_in(given: str) -> list[TakenIn]:
-    """Send the run of a folder, or the runs of the folders in it; repeatable.
+    """Send the run of a folder, or the runs of the folders in it, each by itself; repeatable.
 
     Raises:
         ConfigError: There is no run.
@@ -72,7 +75,5 @@ def _send(folder: Path) -> TakenIn:
         announced = Announcement.model_validate_json(done.stdout)
     except ValidationError:
         last = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
-        raise DetError(f"{folder}: it could not be sent: {last}") from None
-    if announced.result in ("offline", "refused"):
-        raise DetError(f"{folder}: {announced.text}")
-    return TakenIn(folder, announced.experiment_id, announced.text)
+        return TakenIn(folder, None, f"it could not be sent: {last}")
+    return TakenIn(folder, announced.experiment_id or None, announced.text)

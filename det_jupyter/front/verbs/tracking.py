@@ -44,12 +44,18 @@ def sync(call: Call) -> str:
 
 
 def _take_in(call: Call) -> str:
-    lines = []
+    lines, are_all_whole = [], True
     for taken in take_in(call.options.id):
-        number = taken.experiment_id
-        has = taken.problem or "has this run"
+        number, problem = taken.experiment_id, taken.problem
+        are_all_whole &= not problem
+        if number is None:
+            lines.append(f"{taken.folder}: {problem}")
+            continue
+        has = f"has not all of this run: {problem}" if problem else "has this run"
         show = call.reader.fill(f"`{{det}} experiment show {number}` shows it")
         lines.append(f"{taken.folder}: experiment {number} {has}; {show}.")
+    if not are_all_whole:
+        raise DetError("\n".join(lines))
     return "\n".join(lines)
 
 

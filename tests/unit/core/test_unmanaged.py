@@ -5,14 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from det_jupyter import core
+from det_jupyter.client.imports import unmanaged as imports
 from det_jupyter.client.imports.unmanaged import take_in
+from det_jupyter.contract.host.processes import ProcessIdentity
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import StartUnmanaged
 from det_jupyter.contract.run.journal import (
@@ -23,7 +27,12 @@ from det_jupyter.contract.run.journal import (
     Record,
     RunEnded,
 )
-from det_jupyter.contract.run.unmanaged import offline_runs, request_file, whole_records
+from det_jupyter.contract.run.unmanaged import (
+    Announcement,
+    offline_runs,
+    request_file,
+    whole_records,
+)
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.printed import PrintedCopy
 from det_jupyter.core.unmanaged import OFFLINE_VARIABLE
@@ -220,3 +229,26 @@ def test_only_folders_of_runs_that_are_over_are_taken_in(home: Path, tmp_path: P
     request_file(*folders(home)).write_text("{}")
     with pytest.raises(ConfigError, match=r"request\.json: damaged, or of another version"):
         take_in(str(*folders(home)))
+
+
+def test_a_folder_that_is_refused_keeps_no_other_from_being_taken_in(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bad", "cut", "good"):
+        with core.init(name=name):
+            pass
+    monkeypatch.setattr(imports, "_process", lambda request: ProcessIdentity(1, "", "elsewhere"))
+    given = {
+        "bad": Announcement(result="refused", text="another metric"),
+        "cut": Announcement(result="stored", experiment_id=7, text="it was silent"),
+        "good": Announcement(result="stored", experiment_id=8),
+    }
+
+    def run(command: list[str], *, cwd: Path, **options: Any) -> Any:
+        assert cwd == home  # in the user's folder, a queue.py would be imported
+        name = Path(command[-1]).name.partition("-")[0]
+        return SimpleNamespace(stdout=given[name].model_dump_json())
+
+    monkeypatch.setattr(subprocess, "run", run)
+    taken = {each.folder.name[:3]: each[1:] for each in take_in(str(offline_runs(home)))}
+    assert taken == {"bad": (None, "another metric"), "cut": (7, "it was silent"), "goo": (8, "")}

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from det_jupyter.client import Client
+from det_jupyter.client.imports.unmanaged import TakenIn
 from det_jupyter.contract.messages import (
     AgentCheck,
     AlertDelivery,
@@ -229,6 +230,21 @@ def test_an_experiment_is_sent_no_more(left: list[TrackerState], words: str) -> 
         said(master, "experiment sync 7 --stop") == f"Experiment 7 is sent to {words} from now on."
     )
     assert master.asked[0][1][1].is_over is True
+
+
+def test_a_folder_is_taken_in_without_an_error_only_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = [TakenIn(Path("/a"), 7, "")]
+    monkeypatch.setattr(tracking, "take_in", lambda given: taken)
+    whole = "/a: experiment 7 has this run; `%det experiment show 7` shows it."
+    assert said(Master(), "experiment sync /runs") == whole
+    taken += [TakenIn(Path("/b"), 8, "it was silent"), TakenIn(Path("/c"), None, "refused")]
+    with pytest.raises(DetError) as caught:
+        said(Master(), "experiment sync /runs")
+    first, cut, refused = str(caught.value).split("\n")
+    assert (first, refused) == (whole, "/c: refused")
+    assert cut.startswith("/b: experiment 8 has not all of this run: it was silent; `")
 
 
 def delivery(**changes: Any) -> AlertDelivery:
