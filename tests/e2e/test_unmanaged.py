@@ -79,8 +79,8 @@ def test_a_script_is_an_experiment_that_goes_on_under_its_name(
     folder = str(offline_runs(data_dir()))
     for _ in range(2):  # the second time, all is there
         (taken,) = take_in(folder)
-        assert taken.experiment_id is not None
         assert not taken.problem
+    assert taken.experiment_id is not None
     client = home.client()
     assert client.experiment(view.id).trials[0].steps_completed == 6
     other = client.experiment(taken.experiment_id)  # as it did not go on from there

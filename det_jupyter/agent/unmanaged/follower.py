@@ -122,8 +122,13 @@ class Follower:
         while not over_at or time.monotonic() - over_at < _PATIENCE_S:
             if not over_at and self._is_over():
                 over_at = time.monotonic()
-                self._run.exited = self._exited()
             batch = self._outbox.next_batch(time.monotonic())
+            # The answer to a file's first chunk says how much of it is stored, by another follower
+            # too: no exit before that.
+            is_known = unmoved > _BATCHES or not self._outbox.expects_offsets(batch)
+            if over_at and is_known and self._run.exited is None:
+                self._run.exited = self._exited()
+                batch = self._outbox.next_batch(time.monotonic())
             if not batch.reports and time.monotonic() - sent_at < BEAT_S:
                 await asyncio.sleep(_POLL_S)
                 continue

@@ -33,22 +33,23 @@ FAILED = RankFailure(at=70.0, rank=1, error="no", traceback="", where="")
 
 
 class Master:
-    """A session whose master stores all that it gets."""
+    """A session whose master stores what continues the files that it has."""
 
     def __init__(self) -> None:
         self.refusal: NotFound | None = None
         self.reports: list[dict[str, Any]] = []
+        self.stored: dict[str, int] = {}  # bytes, by stream
 
     def post(self, path: str, body: Mapping[str, Any], *, repeatable: bool) -> Any:
         if self.refusal is not None:
             raise self.refusal
+        for each in body["reports"]:
+            if each["kind"] == "chunk" and each["offset"] == self.stored.get(each["stream"], 0):
+                self.stored[each["stream"]] = each["offset"] + each["size_bytes"]
+            elif each["kind"] == "gang_exited":
+                self.stored_at_end = {**self.stored}
         self.reports += body["reports"]
-        chunks = [each for each in body["reports"] if each["kind"] == "chunk"]
-        return {
-            "offsets": {
-                "1.1.1": {each["stream"]: each["offset"] + each["size_bytes"] for each in chunks}
-            }
-        }
+        return {"offsets": {"1.1.1": self.stored}}
 
     def end(self) -> dict[str, Any]:
         (found,) = [each for each in self.reports if each["kind"] == "gang_exited"]
@@ -142,6 +143,17 @@ def test_the_other_ranks_may_end_after_the_chief(tmp_path: Path, pipe: Any) -> N
     assert {each["stream"] for each in master.reports if each["kind"] == "chunk"} == {
         "journal-0", "journal-1",
     }  # fmt: skip
+
+
+def test_a_run_ends_only_when_all_of_it_is_stored(tmp_path: Path) -> None:
+    write(tmp_path, 0, FAILED)
+    master = Master()  # it has this part, by a follower that was killed
+    master.stored = {"journal-0": RunDir(tmp_path).journal(0).stat().st_size}
+    write(tmp_path, 0, LEFT)
+    RunDir(tmp_path).output(0).write_text("a line\n")
+    assert asyncio.run(follow(tmp_path, master).run())
+    size = RunDir(tmp_path).journal(0).stat().st_size
+    assert master.stored_at_end == {"journal-0": size, "output-0": 7}
 
 
 def test_a_run_that_the_master_does_not_take_is_not_stored(tmp_path: Path) -> None:
