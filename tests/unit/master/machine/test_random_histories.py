@@ -65,10 +65,12 @@ from det_jupyter.master.machine.model.events import (
     LogMatched,
     RecordArrived,
     SlotsSettled,
+    UnmanagedHeard,
     parse_event,
 )
 from det_jupyter.master.machine.model.state import Experiment, MachineState, Trial
 from det_jupyter.master.views.pool_views import cluster_view, job_entries
+from tests.unit.master.machine.handlers.test_unmanaged import PLACE, PROCESS, start
 from tests.unit.master.machine_invariants import check_machine
 from tests.unit.master.machine_world import (
     check_changes,
@@ -288,6 +290,33 @@ class RandomLife(RuleBasedStateMachine):
                 resource_pool=pool,
             )
         )
+
+    @rule(
+        name=st.sampled_from(["a", "b"]),
+        num_ranks=st.integers(1, 2),
+        resume=st.sampled_from([True, True, False]),
+        begun_from=st.sampled_from([None, None, "", "ckpt20"]),
+    )
+    def start_by_hand(
+        self, name: str, num_ranks: int, resume: bool, begun_from: str | None
+    ) -> None:
+        ranks = [PROCESS.model_copy(update={"rank": rank}) for rank in range(num_ranks)]
+        key = f"run {self.machine.state.seq}"
+        self.tell(start(key, name=name, resume=resume, begun_from=begun_from,
+                        slots=[PLACE] * num_ranks, ranks=ranks))  # fmt: skip
+
+    @rule(data=st.data(), silent_since=st.sampled_from([None, 60.0, 60.0]))
+    def hear(self, data: st.DataObject, silent_since: float | None) -> None:
+        runs = [
+            trial.allocation.id
+            for experiment in self.machine.state.experiments.values()
+            if experiment.is_unmanaged
+            for trial in self.machine.state.trials_of(experiment)
+            if trial.allocation is not None and trial.allocation.holds_slots
+        ]
+        if runs:  # as a master hears of no other
+            run = data.draw(st.sampled_from(runs))
+            self.tell(UnmanagedHeard(allocation_id=run, silent_since=silent_since))
 
     @rule(
         experiment_id=st.integers(1, 6),
@@ -620,7 +649,11 @@ class RandomLife(RuleBasedStateMachine):
         assert shown.num_waiting == len(shown.queue)
         held = sum(job.num_running for job in job_entries(self.machine))
         assert held == sum(trial.holds_slots for trial in self.machine.state.trials.values())
-        assert held == len(shown.holding)
+        experiments = self.machine.state.experiments.values()
+        by_hand = [each.id for each in experiments if each.is_unmanaged]
+        trials = self.machine.state.trials.values()
+        by_hand_held = [t.id for t in trials if t.holds_slots and t.experiment_id in by_hand]
+        assert held == len(shown.holding) + len(by_hand_held)
 
     @invariant()
     def what_is_over_stays_as_it_was(self) -> None:
