@@ -103,7 +103,7 @@ def decide(snapshot: Snapshot, now: float) -> Decisions:
             break
     grown, look_again_at = list[Resize](), None
     if any(gang.request.sizes for gang in snapshot.running.values()):
-        growth = Growing(SlotBoard(snapshot), taken.kept.closed_to_all(), now)
+        growth = Growing(snapshot, taken.kept.closed_to_all(), now)
         for name, parts in growth.of_starts(starts).items():
             starts[name] = replace(starts[name], parts=parts)
         grown, look_again_at = growth.of_running(starts), growth.look_again_at

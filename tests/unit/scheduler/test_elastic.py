@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def train(pool: Pool, request: Request, where: str, since: float = 0.0) -> None:
     hold(pool, request, where, since)
     gang = pool.running[request.id]
     request = replace(request, slots=size_of(gang.parts))
-    pool.hold(replace(gang, request=request, is_training=True))
+    pool.hold(replace(gang, request=request, trains_since=since))
 
 
 def resized(decisions: Decisions) -> dict[str, str]:
@@ -124,15 +125,18 @@ def test_it_grows_when_slots_have_been_free_for_a_while() -> None:
     decisions = pool.decide(105.0)
     assert resized(decisions) == {"x1": "a:012"}
     assert not pool.decide(200.0).resizes  # it has not gone on yet
-    pool.go_on("x1", 200.0)
+    pool.go_on("x1", 199.0)
+    pool.hold(replace(pool.running["x1"], trains_since=200.0))
     assert pool.decide(200.0).look_again_at == 200.0 + GROW_AFTER_S
 
 
-@pytest.mark.parametrize("change", [{"is_training": False}, {"is_leaving": True}])
-def test_only_gangs_that_train_and_stay_grow(change: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"trains_since": None}, {"trains_since": 95.0}, {"is_leaving": True}]
+)
+def test_only_gangs_that_train_and_stay_grow(change: dict[str, Any]) -> None:
     pool = make_pool(PRIORITY, "a:4")
     train(pool, elastic("x1", 1, 8), "a:01")
-    pool.hold(replace(pool.running["x1"], **change))  # type: ignore[arg-type]  # mypy sees no names
+    pool.hold(replace(pool.running["x1"], **change))
     assert not pool.decide(100.0).resizes
 
 
@@ -148,6 +152,25 @@ def test_the_more_urgent_grows_first() -> None:
     train(pool, elastic("x1", 1, 6, 1), "a:012")
     train(pool, elastic("y1", 1, 8, 2), "a:3")
     assert resized(pool.decide(100.0)) == {"x1": "a:012456", "y1": "a:37"}
+
+
+def test_it_leaves_room_for_trials_of_its_own_experiment_below_max_slots() -> None:
+    pool = make_pool(PRIORITY, "a:8", Group(id=1, max_slots=4))
+    train(pool, elastic("x1", 1, 8), "a:0123")
+    add(pool, ask("x2", 1, blocked="a"))
+    assert resized(pool.decide(100.0)) == {"x1": "a:012 for x2"}
+    pool.go_on("x1", 101.0)
+    pool.hold(replace(pool.running["x1"], trains_since=101.0))
+    assert not pool.decide(200.0).resizes  # x2 still waits for another agent
+
+
+def test_it_grows_though_a_large_trial_of_its_own_waits_for_its_end() -> None:
+    pool = make_pool(PRIORITY, "a:8", Group(id=1, max_slots=4))
+    train(pool, elastic("x1", 1, 8), "a:0")
+    add(pool, ask("x2", 4))
+    assert resized(pool.decide(100.0)) == {"x1": "a:0123"}
+    pool.go_on("x1", 101.0)
+    assert not pool.decide(101.0).resizes
 
 
 def test_it_moves_where_it_can_have_more() -> None:
@@ -233,6 +256,14 @@ def test_in_fair_share_it_gives_until_shares_are_equal() -> None:
         if pool.running["x1"].becomes:
             pool.go_on("x1", 1.0)
     assert (pool.held(1), pool.held(2)) == (4, 4)
+
+
+def test_in_fair_share_a_whole_agent_is_not_given_if_that_is_unfair() -> None:
+    pool = make_pool(FAIR, "a:4 b:4 c:2", *groups())
+    train(pool, elastic("x1", 1, 8), "a:0123 b:0123")
+    hold(pool, ask("y1", 2, 2), "c:01")
+    add(pool, ask("y2", 3, 2))
+    assert not pool.decide(1.0).resizes  # 4 slots would be left, and the other had 5
 
 
 def test_in_round_robin_it_gives_to_anyone() -> None:
@@ -322,7 +353,7 @@ def walk(drawn: random.Random, policy: Policy, seen: Counter[str]) -> None:
             elif gang.is_leaving:
                 end(pool, name, machine.now)
             else:
-                pool.hold(replace(gang, is_training=True))
+                pool.hold(replace(gang, trains_since=gang.since))
         before = {name: gang.becomes for name, gang in pool.running.items()}
         machine.decide()
         machine.no_slot_is_held_twice()
