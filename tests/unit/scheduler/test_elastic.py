@@ -247,6 +247,19 @@ def test_a_more_urgent_elastic_gang_gets_all_but_the_fewest() -> None:
     assert resized(pool.decide(1.0)) == {"x1": "a:01 for y1"}
 
 
+@pytest.mark.parametrize("policy", list(Policy))
+def test_slots_given_to_a_trial_that_keeps_no_agent_are_not_grown_into(policy: Policy) -> None:
+    pool = make_pool(PoolRules(policy=policy), "a:4 b:4")
+    hold(pool, ask("h", 4), "a:0123")
+    train(pool, elastic("x1", 1, 2), "b:0")
+    train(pool, elastic("x2", 1, 4), "b:23")
+    add(pool, ask("y1", 2, blocked="b"), ask("y2", 2))  # y1 keeps a
+    assert resized(pool.decide(100.0)) == {"x2": "b:2 for y2"}
+    assert not pool.decide(101.0).resizes
+    pool.go_on("x2", 102.0)
+    assert started(pool.decide(102.0)) == {"y2": "b:13"}
+
+
 def test_in_fair_share_it_gives_until_shares_are_equal() -> None:
     pool = make_pool(FAIR, "a:8", *groups())
     train(pool, elastic("x1", 1, 8), "a:01234567")
@@ -361,6 +374,23 @@ def walk(drawn: random.Random, policy: Policy, seen: Counter[str]) -> None:
         for name, gang in pool.running.items():
             if gang.becomes != before.get(name, ()) and gang.becomes:
                 seen["grows" if size_of(gang.becomes) > gang.request.slots else "gives"] += 1
+    settle(pool, machine.now)
+
+
+def settle(pool: Pool, now: float) -> None:
+    """Let a pool in which nothing comes or ends go on; its gangs stop changing their sizes."""
+    for _ in range(20):
+        now += 2 * GROW_AFTER_S
+        for name, gang in [*pool.running.items()]:
+            if gang.is_leaving:
+                end(pool, name, now)
+            elif gang.becomes:
+                pool.go_on(name, now - GROW_AFTER_S)
+        for gang in [*pool.running.values()]:
+            pool.hold(replace(gang, trains_since=gang.since))
+        if not pool.decide(now).resizes:
+            return
+    raise AssertionError("sizes never come to rest")
 
 
 def end(pool: Pool, name: str, now: float) -> None:
