@@ -13,14 +13,14 @@
                  group's own requests may have of its `max_slots` is left.
 
 A step is one more slot on one agent, or the next number of whole agents. A gang may move to
-another agent for it. A gang that is being resized does not grow further, but may give back: it
-has not started with its new slots yet.
+another agent for it, with devices of the same kind. A gang that is being resized does not grow
+further, but may give back: it has not started with its new slots yet.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from det_jupyter.contract.values.sizes import GROW_AFTER_S
@@ -252,16 +252,22 @@ class Growing:
             most = min(most, group.max_slots - board.held(group.id) - self._asked_by(group))
         parts = gang.next_parts
         here = board.seats.get(parts[0].agent_id)
+        others = () if here is None else self._other_kinds(here.agent.kind)
+        blocked = request.blocked.union(others)
         for size in self._next_sizes(gang.num_kept, most):
             if here is not None and len(parts) == 1 and here.id not in self._closed:
                 own = parts[0].slot_ids
                 more = [slot for slot in here.free if slot not in own][: size - len(own)]
                 if len(own) + len(more) == size and set(own) <= set(here.free):
                     return (AgentPart(here.id, (*own, *more)),)
-            shape = replace(request, slots=size).shape
+            shape = replace(request, slots=size, blocked=blocked).shape
             if found := board.find_parts(shape, self._closed):
                 return found
         return None
+
+    def _other_kinds(self, kind: str) -> Iterator[str]:
+        """Yield the agents whose devices are of another kind: a gang stays on its kind."""
+        return (seats.id for seats in self._board.seats.values() if seats.agent.kind != kind)
 
     def _asked_by(self, group: Group) -> int:
         """Return how many slots of its `max_slots` a group's waiting requests can have.

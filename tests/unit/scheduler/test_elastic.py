@@ -179,6 +179,12 @@ def test_it_moves_where_it_can_have_more() -> None:
     assert resized(pool.decide(100.0)) == {"x1": "b:0123"}
 
 
+def test_it_does_not_move_to_devices_of_another_kind() -> None:
+    pool = make_pool(PRIORITY, "a:2:cuda b:8:cpu c:2:cuda")
+    train(pool, elastic("x1", 1, 4), "a:01")
+    assert resized(pool.decide(100.0)) == {"x1": "a:01 c:01"}
+
+
 def test_it_grows_onto_whole_agents() -> None:
     pool = make_pool(PRIORITY, "a:4 b:4")
     train(pool, elastic("x1", 1, 8), "a:0123")
