@@ -53,7 +53,7 @@ def _slots(document: Mapping[str, Any]) -> Iterator[Problem]:
         )
     least = _least_slots(document)
     top = as_whole(look_up(document, "resources.slots_per_trial.max"))
-    if top is not None and top < least:
+    if top is not None and 1 <= top < least:
         yield Problem(
             "resources.slots_per_trial.max", f"got {top}, expected at least {least} (min)"
         )

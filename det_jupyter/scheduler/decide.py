@@ -18,7 +18,8 @@ reservations.py). Only the first `reservation_depth` waiting requests keep agent
 behind may preempt too. At most `LOOKED_AT` requests are served by rules 3 and 4. Of the requests
 behind, one of each shape is tried, because the others of that shape would not fit either.
 
-After the last pass elastic gangs grow into what is left (elastic.py).
+After the last pass elastic gangs grow into what is left (elastic.py), but not on agents where a
+request that keeps none will fit.
 
 Nothing is kept between calls: the same snapshot gives the same decisions.
 """
@@ -103,7 +104,7 @@ def decide(snapshot: Snapshot, now: float) -> Decisions:
             break
     grown, look_again_at = list[Resize](), None
     if any(gang.request.sizes for gang in snapshot.running.values()):
-        growth = Growing(SlotBoard(snapshot), taken.kept.closed_to_all(), now)
+        growth = Growing(snapshot, taken.kept.closed_to_all() | taken.awaited, now)
         for name, parts in growth.of_starts(starts).items():
             starts[name] = replace(starts[name], parts=parts)
         grown, look_again_at = growth.of_running(starts), growth.look_again_at
@@ -128,6 +129,7 @@ class Pass:
         preemptions: Gangs that are asked to leave.
         promises: Promises that are made or end, by request.
         kept: The agents kept for requests that wait.
+        awaited: Agents where gangs are leaving, or give slots back, for requests that keep none.
         looking_at: The current request, which is at fault if the pass raises an error.
     """
 
@@ -142,6 +144,7 @@ class Pass:
         self._now = now
         self._board = SlotBoard(snapshot)
         self.kept = Reservations(self._board, snapshot.promised)
+        self.awaited: set[str] = set()
         self._is_cut = False  # the pass ended early, because promises changed
         self._num_keepers = 0
         self._wanted: dict[int, int] = {}  # by group: number of slots for which it keeps agents
@@ -252,6 +255,7 @@ class Pass:
         may_keep = self._num_keepers < self._rules.reservation_depth
         agents = kept.find_room(shape)
         if agents and not may_keep:
+            self.awaited.update(agents)
             return False
         agents = agents or self._make_room(request, needs_victims=not may_keep)
         if agents:

@@ -7,25 +7,35 @@
                  equals until it is as large. The largest of the least urgent gives first, one
                  slot at a time; a gang on several agents gives a whole agent.
     grows        once all requests that fit have started: first the gangs that start now, into
-                 any slots that are not kept for others; then gangs that have run for
+                 any slots that are not kept for others; then gangs that have trained for
                  `GROW_AFTER_S`, into those that have been free for as long. The most urgent (in
-                 fair share: with the least share) and smallest first, one step at a time.
+                 fair share: with the least share) and smallest first, one step at a time. What a
+                 group's own requests may have of its `max_slots` is left.
 
 A step is one more slot on one agent, or the next number of whole agents. A gang may move to
-another agent for it. A gang that is being resized does not grow further, but may give back: it
-has not started with its new slots yet.
+another agent for it, with devices of the same kind. A gang that is being resized does not grow
+further, but may give back: it has not started with its new slots yet.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from det_jupyter.contract.values.sizes import GROW_AFTER_S
 from det_jupyter.scheduler.board import Closed, Seats, SlotBoard
-from det_jupyter.scheduler.model import AgentPart, Policy, Request, Resize, Running, size_of
+from det_jupyter.scheduler.model import (
+    AgentPart,
+    Group,
+    Policy,
+    Request,
+    Resize,
+    Running,
+    size_of,
+)
 from det_jupyter.scheduler.preemption import ROUNDING, SlotNeeds
+from det_jupyter.scheduler.snapshot import Snapshot
 
 Parts = tuple[AgentPart, ...]
 _NEW = "newly free slots"
@@ -119,7 +129,8 @@ class GivingBack:
         if policy is Policy.PRIORITY and group.priority != self._own.priority:
             return group.priority > self._own.priority
         if policy is Policy.FAIR_SHARE and not self._is_own(gang):
-            left = self._board.kept_by(group.id) - given[group.id] - 1
+            given_now = gang.num_kept - size_of(less)
+            left = self._board.kept_by(group.id) - given[group.id] - given_now
             share = self._share + max(0, extra) / self._own.weight
             return left >= share * group.weight - ROUNDING
         return extra <= 0 or size_of(less) >= self._request.slots + extra
@@ -146,13 +157,14 @@ class Growing:
     """How elastic gangs grow after all requests that fit have started.
 
     Args:
-        board: The agents, with the gangs that start now. It is changed.
+        snapshot: The pool, with the gangs that start now.
         closed: Agents that are kept for waiting requests.
         now: UTC seconds.
     """
 
-    def __init__(self, board: SlotBoard, closed: Closed, now: float) -> None:
-        self._board, self._closed, self._now = board, closed, now
+    def __init__(self, snapshot: Snapshot, closed: Closed, now: float) -> None:
+        self._snapshot, self._board = snapshot, SlotBoard(snapshot)
+        self._closed, self._now = closed, now
         self._next = list[float]()  # times at which there may be more to get
 
     @property
@@ -169,12 +181,12 @@ class Growing:
         """Return the gangs that train and grow."""
         new, ready = set(started), list[str]()
         for name, gang in self._board.running.items():
-            if name in new or not gang.is_training or not self._may_change(gang):
+            if name in new or gang.trains_since is None or not self._may_change(gang):
                 continue
-            if gang.since + GROW_AFTER_S <= self._now:
+            if gang.trains_since + GROW_AFTER_S <= self._now:
                 ready.append(name)
             else:
-                self._next.append(gang.since + GROW_AFTER_S)
+                self._next.append(gang.trains_since + GROW_AFTER_S)
         if not ready and not self._next:
             return []
         self._hold_newly_free()
@@ -237,19 +249,40 @@ class Growing:
         assert sizes is not None
         most = sizes.most
         if group.max_slots is not None:
-            most = min(most, group.max_slots - board.held(group.id))
+            most = min(most, group.max_slots - board.held(group.id) - self._asked_by(group))
         parts = gang.next_parts
         here = board.seats.get(parts[0].agent_id)
+        others = () if here is None else self._other_kinds(here.agent.kind)
+        blocked = request.blocked.union(others)
         for size in self._next_sizes(gang.num_kept, most):
             if here is not None and len(parts) == 1 and here.id not in self._closed:
                 own = parts[0].slot_ids
                 more = [slot for slot in here.free if slot not in own][: size - len(own)]
                 if len(own) + len(more) == size and set(own) <= set(here.free):
                     return (AgentPart(here.id, (*own, *more)),)
-            shape = replace(request, slots=size).shape
+            shape = replace(request, slots=size, blocked=blocked).shape
             if found := board.find_parts(shape, self._closed):
                 return found
         return None
+
+    def _other_kinds(self, kind: str) -> Iterator[str]:
+        """Yield the agents whose devices are of another kind: a gang stays on its kind."""
+        return (seats.id for seats in self._board.seats.values() if seats.agent.kind != kind)
+
+    def _asked_by(self, group: Group) -> int:
+        """Return how many slots of its `max_slots` a group's waiting requests can have.
+
+        Its gangs would give them back for these requests, if they held them.
+        """
+        assert group.max_slots is not None
+        all_held = (gang.request for gang in self._snapshot.running.values())
+        held = [request for request in all_held if request.group == group.id]
+        least = sum(one.sizes.least if one.sizes else one.slots for one in held)
+        room = most = max(0, group.max_slots - least)
+        for request in self._snapshot.waiting.values():
+            if request.group == group.id and request.slots <= room:
+                room -= request.slots
+        return most - room
 
     def _next_sizes(self, size: int, most: int) -> list[int]:
         """Return one slot more, and the next number of whole agents of each size."""

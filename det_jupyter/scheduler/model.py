@@ -198,7 +198,7 @@ class Running:
         is_leaving: Whether it was asked to leave, or allowed to.
         is_backfill: Whether it uses slots that a more urgent gang waits for.
         becomes: While it is resized: the slots of its next run, which are held for it.
-        is_training: Whether it has done a step.
+        trains_since: When it did its first step; None: not yet.
     """
 
     request: Request
@@ -207,7 +207,7 @@ class Running:
     is_leaving: bool = False
     is_backfill: bool = False
     becomes: tuple[AgentPart, ...] = ()
-    is_training: bool = False
+    trains_since: float | None = None
 
     @property
     def next_parts(self) -> tuple[AgentPart, ...]:
@@ -249,7 +249,7 @@ class Running:
     def resized(self) -> Running:
         """Return the gang after it went on with its next slots."""
         request = replace(self.request, slots=size_of(self.next_parts))
-        return replace(self, request=request, parts=self.next_parts, becomes=())
+        return replace(self, request=request, parts=self.next_parts, becomes=(), trains_since=None)
 
     @property
     def num_kept(self) -> int:

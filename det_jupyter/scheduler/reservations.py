@@ -26,7 +26,7 @@ Fair share has no strictly more urgent requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from det_jupyter.scheduler.board import (
     Closed,
@@ -100,10 +100,10 @@ class Reservations:
         """Return whether slots that become free on an agent are all kept for other requests."""
         return agent_id in self.agents and agent_id not in self.spare
 
-    def closed_to_all(self) -> Closed:
+    def closed_to_all(self) -> Set[str]:
         """Return the agents that are used only by requests that fit nowhere else."""
         to_keep = {agent_id for one in self._to_keep for agent_id in one.promised}
-        return self.agents.keys() | to_keep if to_keep else self.agents
+        return self.agents.keys() | to_keep if to_keep else self.agents.keys()
 
     def closed_to(self, priority: int) -> set[str]:
         """Return the agents where a request of this priority may not start as backfill."""

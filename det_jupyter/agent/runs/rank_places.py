@@ -1,5 +1,7 @@
 """Reads what each rank of a gang is doing, and reports it once the gang is asked to leave.
 
+Of an elastic trial, that its code checks for requests is reported at once: else it does not grow.
+
 It reads the control pages about once a second, so times are known to that precision. If ranks
 wrote the times themselves, that would slow them down.
 """
@@ -16,6 +18,7 @@ from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.contract.messages import RanksSeen
 from det_jupyter.contract.messages.leaving import RankProgress
 from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.values.sizes import sizes_of
 
 _READ_S = 1.0
 _REPORT_S = (2.0, 10.0)  # shortest time between two reports of a gang: first, and longest
@@ -45,7 +48,8 @@ class WatchedGang:
                 self.places[rank] = RankProgress(
                     batch=batch, is_exchanging=is_exchanging, since=now
                 )
-        if not page.is_raised("preempt") or monotonic - self.reported_at < self.pause_s:
+        is_due = page.is_raised("preempt") or _checks_first(run, page)
+        if not is_due or monotonic - self.reported_at < self.pause_s:
             return False
         seen = RanksSeen(
             allocation_id=run.id,
@@ -61,6 +65,13 @@ class WatchedGang:
             self.pause_s = min(1.5 * self.pause_s, _REPORT_S[1])
         self.reported_at = monotonic
         return True
+
+
+def _checks_first(run: AgentRun, page: ControlPage) -> bool:
+    """Return whether the code of an elastic trial checks for requests, which is not reported."""
+    return (
+        run.seen is None and page.checked_at() is not None and sizes_of(run.plan.config).is_elastic
+    )
 
 
 async def watch_places(living: Callable[[], Sequence[LivingGang]], news: asyncio.Event) -> None:

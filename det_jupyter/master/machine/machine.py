@@ -75,9 +75,10 @@ from det_jupyter.master.machine.model.queue import Queue
 from det_jupyter.master.machine.model.state import MachineState
 from det_jupyter.master.machine.model.turn import Changes, HandlerFailed, Searches, Turn
 from det_jupyter.master.machine.rules import full_disks
+from det_jupyter.master.machine.rules.decided import apply_decisions
 from det_jupyter.master.machine.rules.giving_up import on_content_set_aside
 from det_jupyter.master.machine.rules.neighbours import publish_wants
-from det_jupyter.master.machine.rules.placing import apply_decisions, complete_pauses
+from det_jupyter.master.machine.rules.placing import complete_pauses
 from det_jupyter.master.machine.rules.searching import consult
 from det_jupyter.scheduler.decide import PassFailed, decide
 from det_jupyter.scheduler.model import Decisions

@@ -180,7 +180,7 @@ class Histories(RuleBasedStateMachine):
             if running.becomes and not running.is_leaving:
                 self.pool.go_on(running.request.id, self.now)
         for running in [*self.pool.running.values()]:
-            self.pool.hold(replace(running, is_training=True))
+            self.pool.hold(replace(running, trains_since=running.since))
         self.decide()
 
     def decide(self) -> None:
@@ -274,9 +274,9 @@ class Histories(RuleBasedStateMachine):
                 assert self.policy is not Policy.PRIORITY or mine.priority >= taker.priority
                 continue
             assert size > gang.request.slots
-            assert gang.is_training
             assert not gang.becomes
-            assert gang.since <= self.now - GROW_AFTER_S
+            assert gang.trains_since is not None
+            assert gang.trains_since <= self.now - GROW_AFTER_S
             assert mine.max_slots is None or self.pool.held(mine.id) <= mine.max_slots
             for part in resize.parts:
                 agent = self.pool.agents[part.agent_id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def train(pool: Pool, request: Request, where: str, since: float = 0.0) -> None:
     hold(pool, request, where, since)
     gang = pool.running[request.id]
     request = replace(request, slots=size_of(gang.parts))
-    pool.hold(replace(gang, request=request, is_training=True))
+    pool.hold(replace(gang, request=request, trains_since=since))
 
 
 def resized(decisions: Decisions) -> dict[str, str]:
@@ -124,15 +125,18 @@ def test_it_grows_when_slots_have_been_free_for_a_while() -> None:
     decisions = pool.decide(105.0)
     assert resized(decisions) == {"x1": "a:012"}
     assert not pool.decide(200.0).resizes  # it has not gone on yet
-    pool.go_on("x1", 200.0)
+    pool.go_on("x1", 199.0)
+    pool.hold(replace(pool.running["x1"], trains_since=200.0))
     assert pool.decide(200.0).look_again_at == 200.0 + GROW_AFTER_S
 
 
-@pytest.mark.parametrize("change", [{"is_training": False}, {"is_leaving": True}])
-def test_only_gangs_that_train_and_stay_grow(change: dict[str, bool]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"trains_since": None}, {"trains_since": 95.0}, {"is_leaving": True}]
+)
+def test_only_gangs_that_train_and_stay_grow(change: dict[str, Any]) -> None:
     pool = make_pool(PRIORITY, "a:4")
     train(pool, elastic("x1", 1, 8), "a:01")
-    pool.hold(replace(pool.running["x1"], **change))  # type: ignore[arg-type]  # mypy sees no names
+    pool.hold(replace(pool.running["x1"], **change))
     assert not pool.decide(100.0).resizes
 
 
@@ -150,10 +154,35 @@ def test_the_more_urgent_grows_first() -> None:
     assert resized(pool.decide(100.0)) == {"x1": "a:012456", "y1": "a:37"}
 
 
+def test_it_leaves_room_for_trials_of_its_own_experiment_below_max_slots() -> None:
+    pool = make_pool(PRIORITY, "a:8", Group(id=1, max_slots=4))
+    train(pool, elastic("x1", 1, 8), "a:0123")
+    add(pool, ask("x2", 1, blocked="a"))
+    assert resized(pool.decide(100.0)) == {"x1": "a:012 for x2"}
+    pool.go_on("x1", 101.0)
+    pool.hold(replace(pool.running["x1"], trains_since=101.0))
+    assert not pool.decide(200.0).resizes  # x2 still waits for another agent
+
+
+def test_it_grows_though_a_large_trial_of_its_own_waits_for_its_end() -> None:
+    pool = make_pool(PRIORITY, "a:8", Group(id=1, max_slots=4))
+    train(pool, elastic("x1", 1, 8), "a:0")
+    add(pool, ask("x2", 4))
+    assert resized(pool.decide(100.0)) == {"x1": "a:0123"}
+    pool.go_on("x1", 101.0)
+    assert not pool.decide(101.0).resizes
+
+
 def test_it_moves_where_it_can_have_more() -> None:
     pool = make_pool(PRIORITY, "a:2 b:4")
     train(pool, elastic("x1", 1, 4), "a:01")
     assert resized(pool.decide(100.0)) == {"x1": "b:0123"}
+
+
+def test_it_does_not_move_to_devices_of_another_kind() -> None:
+    pool = make_pool(PRIORITY, "a:2:cuda b:8:cpu c:2:cuda")
+    train(pool, elastic("x1", 1, 4), "a:01")
+    assert resized(pool.decide(100.0)) == {"x1": "a:01 c:01"}
 
 
 def test_it_grows_onto_whole_agents() -> None:
@@ -224,6 +253,19 @@ def test_a_more_urgent_elastic_gang_gets_all_but_the_fewest() -> None:
     assert resized(pool.decide(1.0)) == {"x1": "a:01 for y1"}
 
 
+@pytest.mark.parametrize("policy", list(Policy))
+def test_slots_given_to_a_trial_that_keeps_no_agent_are_not_grown_into(policy: Policy) -> None:
+    pool = make_pool(PoolRules(policy=policy), "a:4 b:4")
+    hold(pool, ask("h", 4), "a:0123")
+    train(pool, elastic("x1", 1, 2), "b:0")
+    train(pool, elastic("x2", 1, 4), "b:23")
+    add(pool, ask("y1", 2, blocked="b"), ask("y2", 2))  # y1 keeps a
+    assert resized(pool.decide(100.0)) == {"x2": "b:2 for y2"}
+    assert not pool.decide(101.0).resizes
+    pool.go_on("x2", 102.0)
+    assert started(pool.decide(102.0)) == {"y2": "b:13"}
+
+
 def test_in_fair_share_it_gives_until_shares_are_equal() -> None:
     pool = make_pool(FAIR, "a:8", *groups())
     train(pool, elastic("x1", 1, 8), "a:01234567")
@@ -233,6 +275,14 @@ def test_in_fair_share_it_gives_until_shares_are_equal() -> None:
         if pool.running["x1"].becomes:
             pool.go_on("x1", 1.0)
     assert (pool.held(1), pool.held(2)) == (4, 4)
+
+
+def test_in_fair_share_a_whole_agent_is_not_given_if_that_is_unfair() -> None:
+    pool = make_pool(FAIR, "a:4 b:4 c:2", *groups())
+    train(pool, elastic("x1", 1, 8), "a:0123 b:0123")
+    hold(pool, ask("y1", 2, 2), "c:01")
+    add(pool, ask("y2", 3, 2))
+    assert not pool.decide(1.0).resizes  # 4 slots would be left, and the other had 5
 
 
 def test_in_round_robin_it_gives_to_anyone() -> None:
@@ -322,7 +372,7 @@ def walk(drawn: random.Random, policy: Policy, seen: Counter[str]) -> None:
             elif gang.is_leaving:
                 end(pool, name, machine.now)
             else:
-                pool.hold(replace(gang, is_training=True))
+                pool.hold(replace(gang, trains_since=gang.since))
         before = {name: gang.becomes for name, gang in pool.running.items()}
         machine.decide()
         machine.no_slot_is_held_twice()
@@ -330,6 +380,23 @@ def walk(drawn: random.Random, policy: Policy, seen: Counter[str]) -> None:
         for name, gang in pool.running.items():
             if gang.becomes != before.get(name, ()) and gang.becomes:
                 seen["grows" if size_of(gang.becomes) > gang.request.slots else "gives"] += 1
+    settle(pool, machine.now)
+
+
+def settle(pool: Pool, now: float) -> None:
+    """Let a pool in which nothing comes or ends go on; its gangs stop changing their sizes."""
+    for _ in range(20):
+        now += 2 * GROW_AFTER_S
+        for name, gang in [*pool.running.items()]:
+            if gang.is_leaving:
+                end(pool, name, now)
+            elif gang.becomes:
+                pool.go_on(name, now - GROW_AFTER_S)
+        for gang in [*pool.running.values()]:
+            pool.hold(replace(gang, trains_since=gang.since))
+        if not pool.decide(now).resizes:
+            return
+    raise AssertionError("sizes never come to rest")
 
 
 def end(pool: Pool, name: str, now: float) -> None:

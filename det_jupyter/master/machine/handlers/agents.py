@@ -194,9 +194,10 @@ def on_devices_reported(turn: Turn, event: DevicesReported) -> None:
     """Store which devices other processes use and which are lost; gangs on them stay."""
     agent = turn.state.agents.get(event.agent_id)
     if agent is not None:
-        agent.note_freed({*agent.occupied, *agent.lost} - {*event.lost}, turn.now)
+        before = {*agent.occupied, *agent.lost}
         agent.occupied = {slot: found for slot, found in event.processes.items() if found}
         agent.lost, agent.is_shared = event.lost, event.is_shared
+        agent.note_freed(before - {*agent.occupied, *agent.lost}, turn.now)
         turn.queue.mark_changed()
 
 

@@ -27,6 +27,7 @@ from det_jupyter.master.machine.model.allocations import Allocation
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn
+from det_jupyter.master.machine.rules.decided import go_on_resized
 from det_jupyter.master.machine.rules.full_disks import wait_for_room
 from det_jupyter.master.machine.rules.gang_ends import cause_part, ends_by_others, merge_ends
 from det_jupyter.master.machine.rules.giving_up import end_given_up
@@ -44,7 +45,7 @@ from det_jupyter.master.machine.rules.outcome import (
     lost_run,
     will_repeat,
 )
-from det_jupyter.master.machine.rules.placing import close_run, go_on_resized, queue_trial
+from det_jupyter.master.machine.rules.placing import close_run, queue_trial
 from det_jupyter.master.machine.rules.recovering import add_recovery, recovery_of
 from det_jupyter.master.machine.rules.searching import (
     finish_trial,

@@ -132,9 +132,9 @@ def _update_ranks(trial: Trial, allocation: Allocation) -> None:
 
 
 def on_ranks_seen(turn: Turn, event: RanksSeen) -> None:
-    """Store the positions of the ranks of a part that was asked to leave."""
+    """Store that the code checks for requests; of a part that was asked to leave, also where."""
     found = turn.state.find_allocation(event.allocation_id)
-    if found is None or found[1].state is not AllocationState.STOPPING:
+    if found is None or not found[1].holds_slots:
         return
     trial, allocation = found
     if beyond := [rank for rank in event.places if rank >= len(allocation.slots)]:
@@ -142,9 +142,10 @@ def on_ranks_seen(turn: Turn, event: RanksSeen) -> None:
             f"allocation {allocation.id}: got ranks {beyond}, "
             f"expected some of 0 to {len(allocation.slots) - 1}"
         )
-    allocation.places = allocation.places | event.places
     times = [allocation.checked_at, event.checked_at]
     allocation.checked_at = max((at for at in times if at is not None), default=None)
+    if allocation.state is AllocationState.STOPPING:
+        allocation.places = allocation.places | event.places
     allocation.saving_since = allocation.saving_since or event.saving_since
     turn.touch(trial)
 

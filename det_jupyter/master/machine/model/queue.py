@@ -126,7 +126,8 @@ class Queue:
             is_leaving=allocation.is_leaving and not becomes,
             is_backfill=allocation.is_backfill,
             becomes=becomes,
-            is_training=allocation.first_step_at is not None,
+            # Code that does not check for requests would be killed at the deadline.
+            trains_since=allocation.first_step_at if allocation.checked_at else None,
         )
 
     @property
@@ -148,8 +149,15 @@ class Queue:
         state = self._state
         config, agents = state.pool_configs[name], state.agents_of(name)
         waiting = [one for one in self._waiting.values() if self._pools[one.group] == name]
+        running = [*self._gangs_of(name)]
         if are_apart(agents):
             waiting = [self._on_one_computer(request) for request in waiting]
+            running = [
+                replace(gang, request=self._on_one_computer(gang.request))
+                if gang.request.sizes
+                else gang
+                for gang in running
+            ]
         return Snapshot(
             rules=to_rules(config),
             agents={
@@ -163,12 +171,13 @@ class Queue:
             },
             groups=dict(self.groups),
             waiting={request.id: request for request in waiting},
-            running={gang.request.id: gang for gang in self._gangs_of(name)},
+            running={gang.request.id: gang for gang in running},
         )
 
     def _on_one_computer(self, request: Request) -> Request:
         """Return a request that may not span agents if its gang cannot span computers."""
-        if request.is_single_agent or request.slots < 2:
+        most = request.sizes.most if request.sizes else request.slots
+        if request.is_single_agent or most < 2:
             return request
         experiment = self._state.experiments[request.group]
         return replace(request, is_single_agent=bool(experiment.why_one_computer))

@@ -37,9 +37,11 @@ def _wanted(pool: Snapshot, now: float) -> Mapping[str, WantSlots]:
         return {}
     sizes: dict[str, list[int]] = {}
     for start in starts:
+        left = pool.waiting[start.request_id].slots  # an elastic gang is kept its fewest only
         for part in start.parts:
-            if part.slot_ids:
-                sizes.setdefault(part.agent_id, []).append(len(part.slot_ids))
+            if num := min(left, len(part.slot_ids)):
+                sizes.setdefault(part.agent_id, []).append(num)
+                left -= num
     return {
         agent: WantSlots(sizes=found, slot_ids=list(pool.agents[agent].slots))
         for agent, found in sizes.items()

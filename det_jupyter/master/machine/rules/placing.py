@@ -1,6 +1,6 @@
-"""Allocates slots to trials and releases them: queues, starts, preempts and stops runs.
+"""Allocates slots to trials and releases them: queues, starts and stops runs.
 
-               queue_trial      apply_decisions             stop_run
+               queue_trial        start_trial               stop_run
     (none) ──────────► QUEUED ────────────────► STARTING … ──────────► STOPPING
                           └─────────────────────────────────────────► ENDED   (it held no slots)
 
@@ -23,28 +23,19 @@ from det_jupyter.contract.messages import (
     StartGang,
     State,
 )
-from det_jupyter.contract.values.sizes import GROW_AFTER_S
-from det_jupyter.contract.values.text import count, shortened
 from det_jupyter.master.machine.model.allocations import Allocation, GangPart
 from det_jupyter.master.machine.model.commands import TruncateMetrics
 from det_jupyter.master.machine.model.lifecycle import is_stopping, move, move_allocation
-from det_jupyter.master.machine.model.queue import next_parts_of
 from det_jupyter.master.machine.model.state import Experiment, Trial
-from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
+from det_jupyter.master.machine.model.turn import Turn
 from det_jupyter.master.machine.rules.trial_metrics import drop_later_metrics
 from det_jupyter.master.machine.rules.trial_orders import changes_of
-from det_jupyter.scheduler.board import SlotBoard
 from det_jupyter.scheduler.model import (
     AgentPart,
-    Decisions,
     Placement,
-    Preemption,
-    Resize,
-    size_of,
 )
 
 _MOST_SIZES = 100  # changes of size that are stored per trial
-_LONGEST_REASON = 200  # characters
 # The slot of the rank of a trial without slots.
 _NO_SLOT = SlotView(id=-1, kind="cpu", index=0, name="CPU")
 
@@ -61,28 +52,17 @@ def queue_trial(turn: Turn, trial: Trial) -> None:
     turn.touch(trial, f"run {trial.runs} queued")
 
 
-def apply_decisions(turn: Turn, decisions: Decisions) -> None:
-    """Start and preempt trials, and store promised slots, as the scheduler has decided."""
-    for placement in decisions.starts:
-        trial = turn.state.trial_of(placement.request_id)
-        with attribute_errors_to(trial.experiment_id):
-            _start(turn, trial, placement)
-    for resize in decisions.resizes:
-        trial = turn.state.trial_of(resize.request_id)
-        with attribute_errors_to(trial.experiment_id):
-            _resize(turn, trial, resize)
-    for preemption in decisions.preemptions:
-        trial = turn.state.trial_of(preemption.request_id)
-        with attribute_errors_to(trial.experiment_id):
-            _preempt(turn, trial, preemption)
-    for promise in decisions.promises:
-        trial = turn.state.trial_of(promise.request_id)
-        assert trial.allocation is not None
-        trial.allocation.promised = list(promise.agents)
-        turn.touch(trial)
+def start_trial(
+    turn: Turn, trial: Trial, placement: Placement, why: str = "so many were free"
+) -> None:
+    """Start the gang of a trial that is queued.
 
-
-def _start(turn: Turn, trial: Trial, placement: Placement, why: str = "so many were free") -> None:
+    Args:
+        turn: The event being handled.
+        trial: The trial.
+        placement: Its slots.
+        why: Why an elastic trial has this number of slots.
+    """
     allocation = trial.allocation
     assert allocation is not None
     of_agents = _in_rank_order(turn, placement.parts)
@@ -180,58 +160,6 @@ def _assign_slots(turn: Turn, parts: list[AgentPart]) -> tuple[list[str], list[S
         agent_ids += [part.agent_id] * len(given)
         slots += given
     return agent_ids, slots
-
-
-def _preempt(turn: Turn, trial: Trial, preemption: Preemption) -> None:
-    """Ask a trial to save its state and leave, so that another one can start."""
-    assert trial.allocation is not None
-    other = turn.state.trial_of(preemption.for_request_id)
-    trial.allocation.preempted_by = other.experiment_id
-    turn.touch(trial, f"makes room for {preemption.for_request_id}")
-    stop_run(turn, trial, at_once=False)
-
-
-def _resize(turn: Turn, trial: Trial, resize: Resize) -> None:
-    """Ask an elastic trial to save its state, and to go on with other slots."""
-    allocation = trial.allocation
-    assert allocation is not None
-    slots = size_of(resize.parts)
-    change = slots - (size_of(next_parts_of(allocation)) or len(allocation.slots))
-    why = f"grew by {count(change, 'slot')}, free for {GROW_AFTER_S:g} s"
-    if resize.for_request_id:
-        other = turn.state.trial_of(resize.for_request_id)
-        is_own = other.experiment_id == trial.experiment_id
-        whom = f"trial {other.id}" if is_own else f"experiment {other.experiment_id}"
-        why = f"gave {count(-change, 'slot')} to {whom}"
-    reasons = [*filter(None, [allocation.resized_because]), why]
-    if not allocation.becomes:
-        stop_run(turn, trial, at_once=False)
-    allocation.becomes = {part.agent_id: [*part.slot_ids] for part in resize.parts}
-    allocation.resized_because = shortened(", ".join(reasons), _LONGEST_REASON)
-    turn.touch(trial, f"goes on with {count(slots, 'slot')}: {why}")
-
-
-def go_on_resized(turn: Turn, trial: Trial, ended: Allocation) -> bool:
-    """Start the next run of a trial that was resized; return whether its slots can be used.
-
-    Args:
-        turn: The event being handled.
-        trial: The trial.
-        ended: Its last run, which has given its slots back.
-    """
-    parts, experiment = next_parts_of(ended), turn.state.experiment(trial.experiment_id)
-    if not parts:
-        return False
-    board = SlotBoard(turn.queue.snapshot(turn.state.pool_of(experiment)))
-    seats = {part: board.seats.get(part.agent_id) for part in parts}
-    is_free = all(at and {*at.free}.issuperset(part.slot_ids) for part, at in seats.items())
-    if not is_free or not {part.agent_id for part in parts}.isdisjoint(trial.avoids):
-        return False
-    queue_trial(turn, trial)
-    assert trial.allocation is not None
-    placement = Placement(trial.allocation.id, parts, ended.is_backfill)
-    _start(turn, trial, placement, ended.resized_because)
-    return True
 
 
 def send_start(

@@ -51,6 +51,18 @@ def test_places_are_known_since_they_changed_and_reported_once_it_was_asked_to_l
     assert (run.seen.checked_at, run.seen.saving_since) == (None, None)
 
 
+def test_the_first_check_of_an_elastic_trial_is_reported(page: ControlPage, run: AgentRun) -> None:
+    gang = WatchedGang()
+    page.check("preempt")
+    assert not gang.read(run, page, now=100.0, monotonic=10.0)
+    sizes = {"resources": {"slots_per_trial": {"min": 1, "max": 2}}}
+    run.plan = run.plan.model_copy(update={"config": sizes})
+    assert gang.read(run, page, now=101.0, monotonic=11.0)
+    assert run.seen is not None
+    assert run.seen.checked_at is not None
+    assert not gang.read(run, page, now=110.0, monotonic=20.0)
+
+
 def test_only_changes_are_reported_and_not_more_often_than_every_two_seconds(
     page: ControlPage, run: AgentRun
 ) -> None:

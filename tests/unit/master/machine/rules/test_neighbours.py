@@ -52,6 +52,13 @@ def test_what_waits_for_slots_of_others_is_published_once_and_withdrawn() -> Non
     assert [slot.id for slot in world.allocation().slots] == [1, 2]
 
 
+def test_of_an_elastic_trial_only_its_fewest_slots_are_published() -> None:
+    world = World()
+    world.tell(registered(slots=2), shared(slot0=ANNA, slot1=ANNA))
+    elastic = submitted(resources={"slots_per_trial": {"min": 1, "max": 8}})
+    assert wants(world.tell(elastic)) == [([1], [0, 1])]
+
+
 def test_nothing_is_published_without_neighbours() -> None:
     world = World()
     world.tell(registered(slots=1))

@@ -9,8 +9,10 @@ import pytest
 from det_jupyter.contract.messages import (
     AllocationState,
     ChangeResources,
+    DeviceProcess,
     GangExited,
     Pause,
+    RanksSeen,
     SignalGang,
     StartGang,
     State,
@@ -18,7 +20,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.sizes import GROW_AFTER_S
 from det_jupyter.master.machine.machine import ToAgent
-from det_jupyter.master.machine.model.events import AgentLost, SlotsSettled
+from det_jupyter.master.machine.model.events import AgentLost, DevicesReported, SlotsSettled
 from det_jupyter.master.views.leaving_gangs import leaving_of
 from tests.unit.master.machine_world import (
     World,
@@ -53,6 +55,10 @@ def left(steps: int = 30, run: str = "1.1.1") -> tuple[Any, Any, GangExited]:
         ended("preempted", steps, allocation_id=run),
         exited(run),
     )
+
+
+def checks(run: str = "1.1.1") -> RanksSeen:
+    return RanksSeen(allocation_id=run, at=1.0, places={}, checked_at=1.0)
 
 
 def slots_of(world: World, trial_id: int = 1) -> list[int]:
@@ -92,6 +98,7 @@ def test_the_reason_of_the_other_says_who_gives_it_a_slot(world: World) -> None:
 def test_it_grows_after_slots_have_been_free_for_a_while(world: World) -> None:
     world.tell(submitted(slots=1), *left(), *running("2.2.1", 1))
     world.tell(*running("1.1.2", 3), first_step(allocation_id="1.1.2"))
+    world.tell(checks("1.1.2"))
     world.tell(*completed(allocation_id="2.2.1"), exited("2.2.1", {0: 0}))
     world.now += GROW_AFTER_S - 2.0
     world.tell(SlotsSettled())
@@ -149,6 +156,57 @@ def test_fewer_max_slots_make_it_smaller(world: World) -> None:
     assert len(slots_of(world)) == 2
 
 
+def grows() -> World:
+    """Return a world where an elastic trial with one slot is asked to go on with four."""
+    world = World()
+    world.tell(registered(), submitted(slots=3), elastic(), *running("2.2.1", 1))
+    world.tell(first_step(allocation_id="2.2.1"), checks("2.2.1"))
+    world.tell(*running("1.1.1", 3), *completed(), exited("1.1.1", {0: 0, 1: 0, 2: 0}))
+    world.now += GROW_AFTER_S
+    world.tell(SlotsSettled())
+    assert world.allocation(2).becomes == {"box": [3, 0, 1, 2]}
+    return world
+
+
+def test_fewer_max_slots_while_it_grows_hold() -> None:
+    world = grows()
+    world.tell(ChangeResources(experiment_id=2, max_slots=2), *left(run="2.2.1"))
+    assert len(slots_of(world, 2)) == 2
+
+
+def test_code_that_does_not_check_for_requests_is_not_asked_to_grow() -> None:
+    world = World()
+    world.tell(registered(), submitted(slots=3), elastic(), *running("2.2.1", 1))
+    world.tell(first_step(allocation_id="2.2.1"))
+    world.tell(*running("1.1.1", 3), *completed(), exited("1.1.1", {0: 0, 1: 0, 2: 0}))
+    world.now += GROW_AFTER_S
+    world.tell(SlotsSettled())
+    assert world.allocation(2).state is RUNNING
+
+
+def test_a_program_does_not_grow_onto_another_computer() -> None:
+    world = World()
+    world.tell(registered(2, agent_id="a", port=7001))
+    world.tell(elastic(1, 4, entrypoint="python train.py"))
+    world.tell(*running(ranks=2), first_step(), checks())
+    world.tell(registered(2, agent_id="b", port=7001))
+    world.now += GROW_AFTER_S
+    world.tell(SlotsSettled())
+    assert world.allocation().state is RUNNING
+
+
+def test_slots_that_others_go_on_using_are_not_newly_free(world: World) -> None:
+    in_use = DevicesReported(
+        agent_id="box",
+        processes={0: [DeviceProcess(pid=7, command="python", user="you", memory_bytes=0)]},
+    )
+    world.tell(in_use)
+    before = dict(world.machine.state.agents["box"].freed_at)
+    world.now += 5.0
+    world.tell(in_use)
+    assert world.machine.state.agents["box"].freed_at == before
+
+
 def test_a_rank_needs_a_record_of_each_batch() -> None:
     world = World()
     world.tell(registered(8), elastic(hyperparameters={"global_batch_size": 3, "lr": 0.1}))
@@ -166,7 +224,7 @@ def test_trials_of_an_elastic_search_get_the_slots_of_those_that_are_over() -> N
     }
     world.tell(registered(), submitted(slots=1, searcher=searcher))
     assert [len(slots_of(world, trial)) for trial in (1, 2)] == [2, 2]
-    world.tell(*running(), first_step(), *running("1.2.1"))
+    world.tell(*running(), first_step(), checks(), *running("1.2.1"))
     world.tell(*completed(allocation_id="1.2.1"), exited("1.2.1"))
     world.now += GROW_AFTER_S
     world.tell(SlotsSettled(), *left())
