@@ -218,7 +218,7 @@ KINDS = [
         "exec", "os.execv('/bin/true', ['true'])", error="or became another program", exit_code=0
     ),
     killed(signal.SIGSEGV, SEGFAULT, restarts=5, times=2),
-    killed(signal.SIGSEGV, SEGFAULT, name="a segfault in rank 1", rank=1, ranks=2, times=3),
+    killed(signal.SIGSEGV, SEGFAULT, name="a segfault in rank 1", rank=1, ranks=2),
     killed(signal.SIGABRT, "os.abort()  # here"),
     killed(signal.SIGBUS, *GONE_PAGES),
     killed(signal.SIGFPE, "signal.raise_signal(signal.SIGFPE)  # here"),

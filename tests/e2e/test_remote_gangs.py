@@ -211,9 +211,10 @@ def test_gang_is_paused_continued_and_killed_as_a_whole(
         assert not path.is_file() or secret not in path.read_bytes(), path
     experiment.pause()
     wait_until(lambda: experiment.view.trials[0].allocation is None, "it has left")
-    assert experiment.view.trials[0].steps_completed > 0
+    paused_at = experiment.view.trials[0].steps_completed
+    assert paused_at > 0
     experiment.activate()
-    wait_for_steps(experiment, 25)
+    wait_for_steps(experiment, paused_at + 5)
     os.kill(pids_of(experiment)[1], signal.SIGTERM)
     experiment.wait()
     assert len(saved_between(experiment)) == 2
