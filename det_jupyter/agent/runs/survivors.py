@@ -13,13 +13,13 @@ import logging
 from contextlib import closing, suppress
 
 from det_jupyter.agent.runs.active_run import ActiveRun
-from det_jupyter.agent.starting.rank_processes import RankExit, has_ended
+from det_jupyter.agent.starting.rank_processes import RankExit
 from det_jupyter.agent.tunnel.part import LinkedPart
 from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, phases
 
 logger = logging.getLogger(__name__)
 
-_NOTICE_S = 1.5  # how long ranks may take to notice that another one has ended
+_NOTICE_S = 10.0  # how long ranks may take for their part of a batch, until they notice
 _LOOK_S = 0.01
 
 
@@ -42,9 +42,11 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) 
     loop = asyncio.get_running_loop()
     began = loop.time()
     while not active.end_ordered.is_set():
-        found = phases(path for rank, path in others.items() if not has_ended(pids[rank]))
-        limit_s = SAVE_S if Phase.READY in found else _NOTICE_S
-        if set(found) <= {Phase.FAILED, Phase.DONE, Phase.SAVED} or loop.time() - began > limit_s:
+        found = set(phases(others.values()))
+        if Phase.SAVED in found or found <= {Phase.FAILED, Phase.DONE}:
+            break
+        limit_s = SAVE_S if found & {Phase.READY, Phase.SAVING} else _NOTICE_S
+        if loop.time() - began > limit_s:
             break
         await asyncio.sleep(_LOOK_S)
     logger.info(
@@ -63,7 +65,7 @@ def _has_lost_others(active: ActiveRun, failed: RankExit) -> bool:
         return True
     path = active.run.dir.step(failed.rank)
     with suppress(OSError, ValueError), closing(StepPage(path)) as page:
-        return page.phase in (Phase.READY, Phase.DONE, Phase.SAVED)
+        return page.phase not in (Phase.TRAINING, Phase.FAILED)
     return False
 
 

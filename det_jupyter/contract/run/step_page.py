@@ -56,6 +56,7 @@ class Phase(IntEnum):
     TRAINING: it trains, and has not noticed that another rank has ended.
     FAILED: it has raised an error of its own: the others save nothing.
     READY: it has lost another rank, and can save the step that its page names.
+    SAVING: it saves that step, whatever step the others could save.
     DONE: it has saved nothing, and will not.
     SAVED: it has saved that step.
     """
@@ -65,6 +66,7 @@ class Phase(IntEnum):
     READY = 2
     DONE = 3
     SAVED = 4
+    SAVING = 5
 
 
 class StepPage:
@@ -180,10 +182,10 @@ def _rows(num_numbers: int) -> tuple[struct.Struct, int]:
 
 
 def phases(pages: Iterable[Path]) -> list[Phase]:
-    """Return the phases of the ranks of these pages that live; [] if there are no pages."""
+    """Return the phases of the ranks of these pages that live, or have saved."""
     found = []
     for path in pages:
         with suppress(OSError, ValueError), closing(StepPage(path)) as page:
-            if page.is_alive:
+            if page.phase is Phase.SAVED or page.is_alive:
                 found.append(page.phase)
     return found

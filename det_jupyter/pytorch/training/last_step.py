@@ -5,8 +5,9 @@
                    optimizers step is copied before that
     a rank ends    the collectives of the others raise; each writes into its page which step it has
     then           the rank with the most steps, the lowest of them, saves a checkpoint of all
-                   ranks' states. If it is killed meanwhile, the next one does; the others wait
-                   for it and exit, and the agent ends the gang (agent/runs)
+                   ranks' states, unless one saves already that has waited 1 s for others. If it
+                   is killed meanwhile, the next one does; the others wait for it and exit, and
+                   the agent ends the gang (agent/runs)
 
 The next run begins with this checkpoint, so at most the window of batches that was interrupted is
 trained again: one batch, unless `aggregation_frequency` is above 1. Weights and states of
@@ -81,6 +82,7 @@ _HOOKS_OF_BATCHES = (
     "on_training_epoch_end",
 )
 _LOOK_S = 0.005
+_CAN_SAVE = (Phase.READY, Phase.SAVING)
 
 
 @dataclass(eq=False)
@@ -285,10 +287,11 @@ class LastStep:
                 return True  # one that was faster than this rank could look
             if not ready:
                 return False
-            if (first := max(ready, key=lambda rank: (ready[rank], -rank))) == own:
+            if (first := _first_of(ready, pages)) == own:
                 break
             if self._await_save(pages[first]):
                 return pages[first].phase is Phase.SAVED
+        self.page.set_phase(Phase.SAVING, steps)
         slots = [slot for rank in sorted(pages) if (slot := pages[rank].slot_of(steps))]
         if len(slots) != len(pages):
             return False
@@ -306,9 +309,9 @@ class LastStep:
     def _await_save(self, page: StepPage) -> bool:
         """Wait until the rank that saves is done; return False if it has ended before."""
         deadline = time.monotonic() + SAVE_S
-        while page.phase is Phase.READY and time.monotonic() < deadline:
+        while page.phase in _CAN_SAVE and time.monotonic() < deadline:
             if not page.is_alive:
-                return page.phase is not Phase.READY  # it may have been done in this moment
+                return page.phase not in _CAN_SAVE  # it may have been done in this moment
             time.sleep(_LOOK_S)
         return True
 
@@ -342,7 +345,7 @@ class LastStep:
         return {
             rank: pages[rank].steps_completed
             for rank, phase in phases.items()
-            if phase is Phase.READY and pages[rank].is_alive
+            if phase in _CAN_SAVE and pages[rank].is_alive
         }
 
     def _set_back(self) -> None:
@@ -375,6 +378,11 @@ class LastStep:
     def _check_buffers(self) -> None:
         if [*map(id, buffers_of(self.context.models))] != [*map(id, self._buffers)]:
             raise CheckpointError("the trial has replaced buffers of its models in the batch")
+
+
+def _first_of(ready: Mapping[int, int], pages: Mapping[int, StepPage]) -> int:
+    """Return the rank that saves already, or else the lowest of those with the most steps."""
+    return max(ready, key=lambda rank: (pages[rank].phase is Phase.SAVING, ready[rank], -rank))
 
 
 def _have_to_be_called(callbacks: Callbacks, in_windows: bool) -> bool:

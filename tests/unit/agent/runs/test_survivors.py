@@ -64,7 +64,13 @@ def test_a_rank_that_does_not_notice_is_waited_for_shortly(active: ActiveRun) ->
 
 
 @pytest.mark.parametrize(
-    ("phase", "waits"), [(Phase.READY, True), (Phase.FAILED, False), (Phase.DONE, False)]
+    ("phase", "waits"),
+    [
+        (Phase.READY, True),
+        (Phase.SAVING, True),
+        (Phase.FAILED, False),
+        (Phase.DONE, False),
+    ],
 )
 def test_a_rank_that_saves_is_waited_for_until_the_end_is_ordered(
     active: ActiveRun, phase: Phase, *, waits: bool
@@ -73,6 +79,17 @@ def test_a_rank_that_saves_is_waited_for_until_the_end_is_ordered(
         page.set_phase(phase, 3)
     waited_s = wait(active, end_after_s=0.4)
     assert waited_s >= 0.4 if waits else waited_s < 0.4
+
+
+def test_once_one_has_saved_ranks_that_have_not_noticed_are_not_waited_for(
+    active: ActiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survivors, "_NOTICE_S", 5.0)
+    active.gang.pids[2] = os.getpid()
+    StepPage.create(active.run.dir.step(0), os.getpid()).close()
+    with closing(StepPage.create(active.run.dir.step(2), 2**30)) as page:
+        page.set_phase(Phase.SAVED, 3)
+    assert wait(active) < 0.4
 
 
 def test_a_rank_that_has_ended_is_not_waited_for(active: ActiveRun) -> None:

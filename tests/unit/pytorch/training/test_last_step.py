@@ -153,6 +153,26 @@ def test_a_rank_that_looks_late_does_not_save_what_is_saved(gang: Gang, gone: in
     assert lost(other, 4) == []
 
 
+@pytest.mark.parametrize("steps", [4, 5])
+def test_a_rank_that_looks_late_waits_for_the_one_that_saves(
+    gang: Gang, gone: int, steps: int
+) -> None:
+    chief, dead, other = gang.rank(0), gang.rank(1, pid=gone), gang.rank(2)
+    for keep in (chief, dead, other):
+        keep.note_exchange(4)
+        keep.note_exchange(5)
+    late = list[Any]()
+    with ThreadPoolExecutor() as threads:
+
+        def write(states: list[Any]) -> None:
+            late.append(threads.submit(lost, chief, steps))
+            time.sleep(0.3)
+
+        other.save(PeerLost("gone"), steps_completed=4, batches=4, is_whole=True, write=write)
+        assert late[0].result(timeout=5) == []
+    assert [one.steps_completed for one in gang.records] == [4]
+
+
 def test_the_next_rank_saves_if_the_one_that_saves_is_killed_too(gang: Gang) -> None:
     process = subprocess.Popen(["sleep", "60"])
     chief, other = gang.rank(0, pid=process.pid), gang.rank(1)
@@ -160,7 +180,7 @@ def test_the_next_rank_saves_if_the_one_that_saves_is_killed_too(gang: Gang) -> 
     other.core.distributed.size = 2
     for keep in (chief, other):
         keep.note_exchange(4)
-    ready(chief, 4)
+    chief.page.set_phase(Phase.SAVING, 4)
     with ThreadPoolExecutor() as threads:
         saving = threads.submit(lost, other, 4)
         time.sleep(0.1)
