@@ -31,7 +31,8 @@ TIMED = re.compile(rf"\btime\.(?:{'|'.join(CLOCKS)})\b")
 SUSPECT = re.compile(r"timeout|while .*time\.|\b(?:join|wait|wait_for|wait_until)\(.*\d\)")
 # Those whose subject is how long that may take, and stand-ins for programs that have a limit.
 LIMITED = {
-    "browser/screenshot.py", "reader_pages.py", "integration/agent_support.py",
+    "browser/screenshot.py", "docs_recording.py", "reader_pages.py",
+    "integration/agent_support.py",
     "integration/test_master_process.py", "integration/test_master_submitting.py",
 }  # fmt: skip
 

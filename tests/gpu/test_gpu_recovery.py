@@ -58,7 +58,7 @@ def test_a_rank_of_nccl_does_not_notice_that_another_one_was_killed(tmp_path: Pa
             assert rank.stdout.readline()
         ranks[1].kill()
         with pytest.raises(subprocess.TimeoutExpired):
-            ranks[0].communicate(timeout=5)
+            ranks[0].communicate(timeout=4)
     finally:
         for rank in ranks:
             rank.kill()

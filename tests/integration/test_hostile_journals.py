@@ -22,6 +22,7 @@ from det_jupyter.contract.run.journal import (
     CheckpointDeleted,
     CheckpointSaved,
     CheckpointShare,
+    LastStepSaved,
     Notice,
     PartTimes,
     RanksStalled,
@@ -67,6 +68,7 @@ GOOD: list[Record] = [
     validation(2, 0.5),
     progress(2),
     CheckpointSaved(at=1.0, uuid="u", steps_completed=2, path="/u", size_bytes=1, metadata={}),
+    LastStepSaved(at=1.0, steps_completed=2, repeats=1),
     CheckpointDeleted(at=1.0, uuid="u"),
     CheckpointShare(at=1.0, uuid="u", share=0, num_shares=2, path="/u"),
     TargetReached(at=1.0, steps_completed=2, target=Length("batches", 2)),
@@ -139,7 +141,7 @@ def test_every_kind_of_record_is_damaged_here() -> None:
     assert {type(record) for record in GOOD} == kinds
     assert {record.kind for record in GOOD} - NEEDED == {
         "batch_metrics", "timings", "step_times", "metrics", "progress", "notice", "trace",
-        "change", "checkpoint_deleted", "checkpoint_share", "stalled",
+        "change", "checkpoint_deleted", "checkpoint_share", "stalled", "last_step",
     }  # fmt: skip
 
 

@@ -32,6 +32,8 @@ from det_jupyter.contract.messages import (
     RanksSeen,
     RoomReported,
     RunReport,
+    SlotView,
+    StartUnmanaged,
     State,
     changes,
     models,
@@ -148,6 +150,7 @@ NEWS: list[Event] = [
     RanksSeen(allocation_id=RUNS[A], at=1.0, places={}),
     RoomReported(allocation_id=RUNS[A], at=1.0, wait=None),
     events.RoomFound(trial_id=A),
+    events.UnmanagedHeard(allocation_id=RUNS[A], silent_since=1.0),
     gone(A),
 ]
 OF_AGENTS: list[Event] = [
@@ -160,6 +163,7 @@ OF_AGENTS: list[Event] = [
     events.DevicesReported(agent_id=AGENT, processes={}),
     changes.SetPools(pools=[]),
     events.ClockStepped(by_s=5.0),
+    events.SlotsSettled(),
 ]
 RUN = ImportedTrial(
     source="one", state="COMPLETED", hparams={}, created_at=1.0, ended_at=2.0, steps_completed=1
@@ -196,6 +200,17 @@ REQUESTS: list[events.Request] = [
         key="runs",
         source="/runs",
         trials=[RUN],
+    ),
+    StartUnmanaged(
+        config=make_request().config,
+        capsule=make_request().capsule,
+        python="",
+        cwd="/",
+        key="by hand",
+        started_at=1.0,
+        host="h",
+        slots=[SlotView(id=-1, kind="cpu", index=0, name="CPU")],
+        ranks=[RankProcess(rank=0, pid=10, connection_file="c", output_file="o")],
     ),
     models.CreateModel(name="digits"),
     models.EditModel(model="digits", notes="none"),

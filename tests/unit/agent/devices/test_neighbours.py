@@ -175,7 +175,7 @@ def race(pipe: Any, folder: Path, log: Path, rounds: int) -> None:
 def open_folder(shared: Path) -> Path:
     """Return the folder, made by the first user, where every user can reach it."""
     for parent in (shared.parent, *shared.parents):
-        if parent.name.startswith("pytest-") or parent == shared.parent:
+        if parent.name.startswith(("pytest-", "popen-")) or parent == shared.parent:
             parent.chmod(0o711)
     SharedFolder(shared)
     return shared

@@ -36,7 +36,9 @@ def test_a_stored_trial_and_its_checkpoint_need_few_kilobytes() -> None:
     finally:
         tracemalloc.stop()
     assert state.trials == trials
-    assert used / NUM < 3000  # [m] 2,090 bytes; 4,570 with a set in each
+    # [m] 3,008 bytes, of which 900 are for the 43rd and 44th field, as a dict then has twice the
+    # size; 2,000 more with a set in each.
+    assert used / NUM < 3300
 
 
 def test_they_are_otherwise_like_all_messages() -> None:
