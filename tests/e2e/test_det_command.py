@@ -111,19 +111,6 @@ def test_lines_that_only_read_start_no_master(folder: Folder, tmp_path: Path) ->
         assert find_master() is None
 
 
-def test_an_estimate_measures_batches_and_leaves_nothing(folder: Folder) -> None:
-    before = folder.det("e list --json")
-    said = folder.det("e create config.yaml . --estimate --config resources.slots_per_trial=1")
-    assert "\r" not in said, "progress is no output"
-    head = said.index("Memory of a rank, measured with some batches on 1 slot:")
-    _, _, names, cells, _, verdict = said[head:].splitlines()
-    assert names.split()[1:4] == ["parameters", "gradients", "optimizer"]
-    assert cells.split()[:7] == ["first", *["644", "B"] * 3], "161 numbers, and their momentum"
-    assert "that the computer has" in verdict
-    assert "s a batch, measured now)" in said[:head]
-    assert folder.det("e list --json") == before
-
-
 def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> None:
     said = folder.det_afresh(
         "e create config.yaml . --follow --config hyperparameters.pause_s=0.01"
@@ -155,6 +142,19 @@ def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> Non
     pipe = f"{' '.join(DET)} e logs {number} | head -1"
     done = subprocess.run(pipe, shell=True, capture_output=True, text=True, check=False)
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
+
+
+def test_an_estimate_measures_batches_and_leaves_nothing(folder: Folder) -> None:
+    before = folder.det("e list --json")
+    said = folder.det("e create config.yaml . --estimate --config resources.slots_per_trial=1")
+    assert "\r" not in said, "progress is no output"
+    head = said.index("Memory of a rank, measured with some batches on 1 slot:")
+    _, _, names, cells, _, verdict = said[head:].splitlines()
+    assert names.split()[1:4] == ["parameters", "gradients", "optimizer"]
+    assert cells.split()[:7] == ["first", *["644", "B"] * 3], "161 numbers, and their momentum"
+    assert "that the computer has" in verdict
+    assert "s a batch, measured now)" in said[:head]
+    assert folder.det("e list --json") == before
 
 
 def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Client) -> None:
@@ -198,8 +198,12 @@ def test_tensorboard_runs_in_the_background_until_it_is_killed(
         number = folder.det_afresh(f"tensorboard start -t {trial} --detach").strip()
     [board] = json.loads(folder.det("tensorboard --json"))
     assert (str(board["ID"]), board["Trials"], board["Experiments"]) == (number, str(trial), None)
-    with urllib.request.urlopen(f"{board['URL']}data/runs") as answer:
-        assert f"experiment-{row.id}/trial-{trial}" in json.load(answer)
+
+    def has_read_it() -> bool:
+        with urllib.request.urlopen(f"{board['URL']}data/runs") as answer:
+            return f"experiment-{row.id}/trial-{trial}" in json.load(answer)
+
+    wait_until(has_read_it, "TensorBoard has read the trial's files")
     assert board["URL"] in folder.det(f"tensorboard open {number}")
     folder.det(f"tensorboard kill {number}")
     assert folder.det("tensorboard -q") == ""
