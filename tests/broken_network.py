@@ -43,9 +43,11 @@ class BrokenNetwork:
         started.set()
         await ended.wait()
         server.close()
+        await asyncio.sleep(0.1)  # connections that were just accepted come to `_connect`
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.1)  # what was aborted is closed
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

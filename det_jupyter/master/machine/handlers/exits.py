@@ -165,8 +165,9 @@ def _on_ended_as_asked(turn: Turn, trial: Trial, allocation: Allocation) -> None
 
 def _on_completed(turn: Turn, trial: Trial, allocation: Allocation) -> None:
     assert allocation.run_end is not None
-    has_reached_last_target = trial.is_resting and trial.target_is_last
-    if allocation.run_end.reason == "completed" and not has_reached_last_target:
+    is_unmanaged = turn.state.experiment(trial.experiment_id).is_unmanaged
+    is_last = is_unmanaged or (trial.is_resting and trial.target_is_last)
+    if allocation.run_end.reason == "completed" and not is_last:
         _queue_if_active(turn, trial)  # the search has set another target during the exit
         return
     prefix = "invalid hyperparameters: " if allocation.run_end.reason == "invalid_hp" else ""

@@ -304,6 +304,11 @@ class RandomLife(RuleBasedStateMachine):
         key = f"run {self.machine.state.seq}"
         self.tell(start(key, name=name, resume=resume, begun_from=begun_from,
                         slots=[PLACE] * num_ranks, ranks=ranks))  # fmt: skip
+        for experiment in self.machine.state.experiments.values():
+            if experiment.is_unmanaged and not experiment.state.is_terminal:  # it goes on
+                self.ended.pop(("Experiment", experiment.id), None)
+                for trial in self.machine.state.trials_of(experiment):
+                    self.ended.pop(("Trial", trial.id), None)
 
     @rule(data=st.data(), silent_since=st.sampled_from([None, 60.0, 60.0]))
     def hear(self, data: st.DataObject, silent_since: float | None) -> None:

@@ -249,3 +249,9 @@ def test_a_run_that_was_ended_while_it_was_silent_is_not_whole(world: World) -> 
     assert world.experiment().cut_keys == ["one"]
     world.tell(silent("1.1.2"), Kill(experiment_id=1))
     assert world.experiment().cut_keys == ["one", "two"]
+
+
+def test_a_run_that_says_that_it_is_complete_waits_for_nothing(world: World) -> None:
+    ended = RunEnded(at=70.0, reason="completed", steps_completed=30)
+    world.tell(RecordArrived(allocation_id="1.1.1", rank=0, record=ended), exited("1.1.1", {0: 0}))
+    assert world.experiment().state == State.COMPLETED
