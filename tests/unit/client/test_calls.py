@@ -74,7 +74,8 @@ EXPERIMENT: Any = Experiment(object.__new__(Client), 7)
         ),
         (
             lambda: DET.preview({}, max_trials=3),
-            "preview: no argument max_trials; it takes config, template, seconds_per_batch, estimate",
+            "preview: no argument max_trials; it takes config, template, seconds_per_batch, "
+            "estimate",
         ),
         (
             lambda: DET.experiment(),
