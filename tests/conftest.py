@@ -156,6 +156,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     skipped = {each.nodeid: skips.reason_of(each) for each in reports["skipped"]}
     if skipped:
         terminalreporter.write_line(skips.left_out(skipped.values()))
+    if hasattr(terminalreporter.config, "workerinput"):  # the process above it notes all tests
+        return
     ran = sorted({each.nodeid for each in reports["passed"]} | failed)
     skips.write(skips.Note(skipped, ran, sorted(failed), int(exitstatus)))
 

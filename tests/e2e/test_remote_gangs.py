@@ -105,7 +105,7 @@ def test_gang_on_two_computers_trains_as_on_one(
 def test_trial_that_loses_the_agent_of_its_chief_waits_and_goes_on_at_its_last_step(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
+    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
     wait_for_steps(experiment, 25)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
@@ -135,7 +135,7 @@ def _why(experiment: Experiment) -> str:
 def test_ranks_that_are_cut_off_from_another_computer_save_the_last_step(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
+    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
     wait_for_steps(experiment, 25)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
@@ -171,7 +171,7 @@ def pids_of(experiment: Experiment) -> list[int]:
 def test_trial_of_which_a_rank_is_killed_is_restarted_and_the_rank_is_named(
     client: Client, undisturbed: Experiment
 ) -> None:
-    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
+    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
     wait_for_steps(experiment, 25)
     pids = pids_of(experiment)
     os.kill(pids[1], signal.SIGKILL)
@@ -202,7 +202,7 @@ def test_exception_on_another_computer_is_the_error_of_the_trial(client: Client)
 def test_gang_is_paused_continued_and_killed_as_a_whole(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.03, **UNTIL_THE_END))
+    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
     wait_for_steps(experiment, 10)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None

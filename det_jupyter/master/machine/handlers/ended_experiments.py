@@ -49,9 +49,10 @@ def on_archive(turn: Turn, event: Archive | Unarchive) -> None:
     experiment = turn.state.experiment(event.experiment_id)
     name = f"experiment {experiment.id}"
     if not experiment.state.is_terminal:
+        how = "end its program" if experiment.is_unmanaged else "cancel it"
         raise Conflict(
             f"{name} has not ended: it is {in_words(experiment.state)}; "
-            "cancel it, or wait until it has ended"
+            f"{how}, or wait until it has ended"
         )
     is_archived = isinstance(event, Archive)
     if experiment.is_archived is is_archived:

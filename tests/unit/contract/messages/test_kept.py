@@ -36,8 +36,7 @@ def test_a_stored_trial_and_its_checkpoint_need_few_kilobytes() -> None:
     finally:
         tracemalloc.stop()
     assert state.trials == trials
-    # [m] 3,008 bytes, of which 900 are for the 43rd and 44th field, as a dict then has twice the
-    # size; 2,000 more with a set in each.
+    # [m] 3,008 bytes, of which 750 are for the 43rd field: a dict then has twice the size.
     assert used / NUM < 3300
 
 

@@ -251,6 +251,11 @@ def test_a_run_that_was_ended_while_it_was_silent_is_not_whole(world: World) -> 
     assert world.experiment().cut_keys == ["one", "two"]
 
 
+def test_one_that_runs_is_archived_after_its_program_has_ended(world: World) -> None:
+    with pytest.raises(Conflict, match="end its program, or wait until it has ended"):
+        world.tell(Archive(experiment_id=1))
+
+
 def test_a_run_that_says_that_it_is_complete_waits_for_nothing(world: World) -> None:
     ended = RunEnded(at=70.0, reason="completed", steps_completed=30)
     world.tell(RecordArrived(allocation_id="1.1.1", rank=0, record=ended), exited("1.1.1", {0: 0}))
