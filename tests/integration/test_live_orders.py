@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, Notice, TraceSaved
 from det_jupyter.contract.values.lengths import Length
+from det_jupyter.contract.values.text import size
 from tests.integration.rank_support import Gang, Lab
 
 SOURCE = """
@@ -187,20 +188,24 @@ def test_what_cannot_be_done_is_reported_and_training_goes_on(lab: Lab) -> None:
 
 
 def test_a_trace_has_as_many_batches_as_fit_and_says_when_it_was_cut(lab: Lab) -> None:
-    gang = lab.start(SOURCE, config(pause_s=0.05, batches=60))
+    gang = lab.start(SOURCE, config(pause_s=0.05, batches=80))
     gang.wait_until(lambda: gang.steps_completed() >= 2, "it trains")
-    tiny = ProfileOrder(id=1, profile=Profile(steps=5, max_bytes=1024))
-    pass_orders(gang, tiny)
+    pass_orders(gang, ProfileOrder(id=1, profile=Profile(steps=5, max_bytes=1024)))
     gang.wait_until(lambda: gang.of(TraceSaved), "the first is over")
-    pass_orders(gang, tiny, ProfileOrder(id=2, profile=Profile(steps=500, max_bytes=40_000)))
+    pass_orders(gang, ProfileOrder(id=2, profile=Profile(steps=1)))
     gang.wait_until(lambda: len(gang.of(TraceSaved)) > 1, "the second is over")
-    pass_orders(gang, ProfileOrder(id=3, profile=Profile(steps=1000)))
+    whole = gang.of(TraceSaved)[1]
+    limit = 4 * whole.size_bytes  # how large one batch's is depends on the machine
+    pass_orders(gang, ProfileOrder(id=3, profile=Profile(steps=500, max_bytes=limit)))
+    gang.wait_until(lambda: len(gang.of(TraceSaved)) > 2, "the third is over")
+    pass_orders(gang, ProfileOrder(id=4, profile=Profile(steps=1000)))
     gang.ended()
-    first, second, third = gang.of(TraceSaved)
-    assert "and the limit is 1.0 kB; give a larger max_bytes" in first.error
-    assert 1 <= second.steps < 500
-    assert second.size_bytes <= 40_000
-    assert second.note == "500 batches would exceed the limit of 40 kB"
-    assert third.steps > 1
-    assert third.note == "the run ended before 1000 batches were recorded"
-    assert all(Path(trace.path).exists() for trace in (second, third))
+    refused, whole, cut, ended = gang.of(TraceSaved)
+    assert "and the limit is 1.0 kB; give a larger max_bytes" in refused.error
+    assert (whole.steps, whole.note) == (1, "")
+    assert 1 <= cut.steps < 500
+    assert cut.size_bytes <= limit
+    assert cut.note == f"500 batches would exceed the limit of {size(limit)}"
+    assert ended.steps > 1
+    assert ended.note == "the run ended before 1000 batches were recorded"
+    assert all(Path(trace.path).exists() for trace in (whole, cut, ended))

@@ -69,7 +69,7 @@ def folder(run: AgentRun) -> Path:
 
 
 def play(run: AgentRun, *steps: Callable[[TrialFiles], object]) -> TrialFiles:
-    """Take each step when what came before it was sent, or has been refused for a second."""
+    """Take each step when what came before it was sent, or has been refused for two seconds."""
     files = TrialFiles(CREDENTIALS, {run.id: run})
 
     async def act() -> None:
@@ -77,8 +77,8 @@ def play(run: AgentRun, *steps: Callable[[TrialFiles], object]) -> TrialFiles:
         for step in steps:
             step(files)
             await asyncio.sleep(0.15)
-            for _ in range(20):  # on a busy computer
-                if not run.is_alive or not list(files._changed(run)):
+            for _ in range(40):  # on a busy computer
+                if files.are_sent(run) or (run.is_alive and not list(files._changed(run))):
                     break
                 await asyncio.sleep(0.05)
         task.cancel()
