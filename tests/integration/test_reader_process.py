@@ -175,6 +175,19 @@ def test_commits_wait_for_no_reader_that_is_frozen_and_it_is_killed_on_request(
     assert "the reader did not answer: it was killed on request" in caplog.text
 
 
+def test_a_reader_is_killed_on_request_though_its_pid_is_not_known_yet(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(played: Played) -> None:
+        with played.connect():
+            while played.reader._running is None:
+                await asyncio.sleep(0)
+            await played.reader.kill()
+            await until(lambda: "killed on request" in caplog.text, "it has ended")
+
+    play(scene)
+
+
 def test_after_a_reader_was_killed_the_next_connection_starts_another(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,13 +275,16 @@ def test_after_its_starter_was_killed_another_one_starts_readers(
 def test_a_starter_that_does_not_answer_is_replaced(
     has_reader: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_ANSWER_S", "_LOOK_S", "_SOON_S"):
+    for name in ("_LOOK_S", "_SOON_S"):
         monkeypatch.setattr(reader_process, name, 0.1)
+    if not has_reader:
+        monkeypatch.setattr(reader_process, "_ANSWER_S", 0.1)
 
     async def scene(played: Played) -> None:
         monkeypatch.setenv("PYTHONPATH", REPOSITORY)  # of a starter that replaces the first
         if has_reader:
             reader = (await played.ask())["pid"]
+            monkeypatch.setattr(reader_process, "_ANSWER_S", 0.1)
         played.starter.process.suspend()
         if has_reader:
             os.kill(reader, signal.SIGKILL)

@@ -201,6 +201,7 @@ class _Running:
         self.link = link
         self._answer_s = answer_s
         self._process: ProcessIdentity | None = None
+        self._unsent: signal.Signals | None = None  # for a reader whose pid is not known yet
         self.ending = asyncio.create_task(self._follow())
 
     async def _follow(self) -> int:
@@ -208,6 +209,8 @@ class _Running:
             pid = await self._next_number()
         self._process = process = ProcessIdentity.of(pid)
         logger.info("started the reader, pid=%d", pid)
+        if self._unsent is not None:
+            self.send(self._unsent)
         status = asyncio.create_task(self._next_number())
         try:
             while process.is_alive and not status.done():
@@ -226,8 +229,10 @@ class _Running:
         return int(line)
 
     def send(self, number: signal.Signals) -> None:
-        """Send the reader a signal, if it runs."""
-        if self._process is not None and self._process.is_alive:
+        """Send the reader a signal, if it runs, or as soon as its pid is known."""
+        if self._process is None:
+            self._unsent = number
+        elif self._process.is_alive:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
