@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 import sqlite3
+import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from det_jupyter.master.service.storing.database import open_database
 from tests.processes import DetHome, det_home, wait_until
 from tests.soak.collected import Interval, StoredExperiment, StoredTrial
 from tests.soak.damages import ELEVEN, MORE, Copy, copy_of, judge, pack
-from tests.soak.faults import CELLS, Fault, draw
+from tests.soak.faults import CELLS, Fault, Faults, Target, draw
 from tests.soak.judge import differences
 from tests.soak.restored import wrong_sightings
 from tests.soak.shown import FILE, look
@@ -112,6 +115,31 @@ def test_a_trial_that_was_continued_is_as_one_that_was_not() -> None:
 def test_what_a_continued_trial_may_not_have(changes: dict[str, Any], told: str) -> None:
     found = differences(experiment(**CONTINUED | changes), experiment())
     assert any(told in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("by", "told"), [(1e-12, []), (1e-6, ["trial 0: validations: changed at 2"])]
+)
+def test_an_elastic_trial_differs_by_rounding_at_most(by: float, told: list[str]) -> None:
+    found = experiment(is_elastic=True, validations=[(2, 0.5 + by), (4, 0.25)])
+    assert differences(found, experiment(is_elastic=True)) == told
+
+
+def test_a_rank_that_has_not_trained_enough_is_not_hit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "output"
+    output.write_text("batch 1: loss 1\nbatch 2: loss 1\n")
+    with (
+        output.open() as opened,
+        subprocess.Popen(["sleep", "60"], stdout=opened.fileno()) as rank,
+    ):
+        faults = Faults(tmp_path, {}, random.Random(1))
+        target = Target("rank", "class", psutil.Process(rank.pid))
+        monkeypatch.setattr(faults, "targets", lambda: [target])
+        assert faults.inject(Fault("rank", "SIGKILL", kind="class", trained=3)) is None
+        assert faults.inject(Fault("rank", "SIGKILL", kind="class", trained=2)) is not None
+        assert rank.wait() == -signal.SIGKILL
 
 
 def database_of(copy: Copy) -> Path:

@@ -72,8 +72,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTrial:
-    """The rows of a trial, in their order."""
+    """The rows of a trial, in their order; of an elastic one, lines and timings of rank 0 only."""
 
+    is_elastic: bool = False
     shown: Mapping[str, Any]  # fields of its view whose values do not depend on the time
     batches: list[tuple[int, Any]]  # steps_completed, metrics
     averages: list[tuple[int, Any]]  # steps_completed, each report other than a validation
@@ -163,16 +164,19 @@ def _read_trial(
     metrics: list[dict[str, Any]],
     saved: Iterable[Saved],
 ) -> StoredTrial:
-    trial_id = view["id"]
+    trial_id, is_elastic = view["id"], bool(view["sizes"])
     lines: dict[tuple[int, int], list[str]] = defaultdict(list)
     for run, rank, text in db.execute(
         "SELECT run, rank, text FROM logs WHERE trial_id = ? ORDER BY id", (trial_id,)
     ):
-        lines[run, rank].append(text)
+        if rank == 0 or not is_elastic:
+            lines[run, rank].append(text)
     progress = db.execute("SELECT * FROM progress WHERE trial_id = ?", (trial_id,)).fetchone()
     cuts = "SELECT run, steps_completed FROM series_cuts WHERE trial_id = ? ORDER BY id"
     reports = [record for record in metrics if record["kind"] == "metrics"]
+    intervals = _intervals(db, trial_id)
     return StoredTrial(
+        is_elastic=is_elastic,
         shown={name: view[name] for name in _SHOWN} | {"progress": progress and progress[1:]},
         batches=[row for record in metrics for row in _rows(record, "values")],
         averages=[
@@ -194,7 +198,7 @@ def _read_trial(
             for index, num_records in enumerate(record["records"])
         ],
         lines=lines,
-        intervals=_intervals(db, trial_id),
+        intervals={0: intervals[0]} if is_elastic else intervals,
         cuts=db.execute(cuts, (trial_id,)).fetchall(),
         saved=list(saved),
     )

@@ -31,8 +31,8 @@ ROLES = (
 )  # fmt: skip
 # The kinds that processes of a role train; processes of other roles serve several experiments.
 _TRAINED = {
-    "rank": ("class", "search", "halving", "script", "command"),
-    "loader": ("class", "search", "halving"),
+    "rank": ("class", "search", "halving", "script", "command", "elastic"),
+    "loader": ("class", "search", "halving", "elastic"),
     "script": ("command",),
 }
 # Weights of the roles: without agent or fork server, everything starts anew, which takes seconds.
@@ -72,6 +72,7 @@ class Fault:
     signal: str
     frozen_s: float = 0.3
     kind: str = ""  # the kind that it trains; "": any
+    trained: int = 0  # least batches of a rank in its run; 0: also one that is starting
 
 
 def draw(rng: random.Random, hits: Counter[Cell], excluded: Collection[str] = ()) -> Fault:
@@ -132,6 +133,8 @@ class Faults:
         targets = [each for each in self.targets() if each.role == fault.role]
         if fault.kind:
             targets = [each for each in targets if each.kind == fault.kind]
+        if fault.trained:
+            targets = [each for each in targets if _trained(each.process) >= fault.trained]
         if not targets:
             return None
         target = self._rng.choice(targets)
@@ -161,6 +164,13 @@ def _experiment_of(process: psutil.Process) -> int:
     with suppress(OSError):
         if found := _OUTPUT.fullmatch(os.readlink(f"/proc/{process.pid}/fd/1")):
             return int(found[1])
+    return 0
+
+
+def _trained(process: psutil.Process) -> int:
+    """Return how many batches a rank has printed in its run; each begins with that line."""
+    with suppress(OSError):
+        return Path(f"/proc/{process.pid}/fd/1").read_bytes().count(b"batch ")
     return 0
 
 

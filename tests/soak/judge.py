@@ -8,6 +8,9 @@
 An experiment that a user has killed, canceled or changed is judged only by the first and the last:
 it has trained up to some batch, and each batch before it once.
 
+Values of an elastic trial, which are rounded otherwise with each number of ranks, may differ by
+_ROUNDING; nothing is compared of the ranks' own states.
+
 Lines of ranks are compared by their batch. A killed run has printed lines of batches that the next
 run trains again, and both must have printed the same. The batches of each run are consecutive, and
 a run begins at the latest after the last batch of earlier runs.
@@ -15,6 +18,7 @@ a run begins at the latest after the last batch of earlier runs.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +37,8 @@ _SHOWN = 6  # most numbers in a sentence
 _IGNORED = ("pause_s",)  # hyperparameters without an effect on the result
 # A checkpoint that was saved before a validation, and again when the trial was preempted after it.
 _SAVED_AGAIN = "validation_due"
+_ROUNDING = 1e-9
+_OF_ALL_RANKS = ("models.", "optimizers.")  # names of values that do not depend on their number
 
 
 def differences(found: StoredExperiment, expected: StoredExperiment) -> list[str]:
@@ -48,14 +54,19 @@ def differences(found: StoredExperiment, expected: StoredExperiment) -> list[str
 
 
 def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
+    rounding = _ROUNDING if expected.is_elastic else 0.0
     for name, value in expected.shown.items():
-        if _comparable(found.shown[name]) != _comparable(value):
+        if not _is_same(_comparable(found.shown[name]), _comparable(value), rounding):
             yield f"its {name} is {found.shown[name]!r}, not {value!r}"
-    yield from _row_differences("metrics of batches", found.batches, expected.batches)
-    yield from _row_differences("averages", found.averages, expected.averages)
     validations = [_once(trial.validations, trial.cuts) for trial in (found, expected)]
-    yield from _row_differences("validations", *validations)
-    yield from _row_differences("timed batches", found.timed, expected.timed)
+    rows = {
+        "metrics of batches": (found.batches, expected.batches),
+        "averages": (found.averages, expected.averages),
+        "validations": validations,
+        "timed batches": (found.timed, expected.timed),
+    }
+    for what, (one, other) in rows.items():
+        yield from _row_differences(what, one, other, rounding)
     ranks = {rank for _, rank in expected.lines}
     for rank in sorted(ranks | {rank for _, rank in found.lines}):
         lines = _lines_of(rank, found)
@@ -66,7 +77,7 @@ def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
             _steps(_valid(trial.intervals[rank], trial.cuts)) for trial in (found, expected)
         ]
         yield from _missing(f"batches in the timings of rank {rank}", *covered)
-    yield from _checkpoint_differences(found.kept(), expected.kept())
+    yield from _checkpoint_differences(found.kept(), expected.kept(), rounding)
 
 
 def _comparable(value: Any) -> Any:
@@ -75,6 +86,21 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, tuple):  # fewer steps give a slightly different fraction
         return tuple(round(one, 9) for one in value)
     return value
+
+
+def _is_same(one: Any, other: Any, rounding: float) -> bool:
+    """Return whether two values of JSON are equal; numbers may differ by `rounding`."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(
+            _is_same(one[name], other[name], rounding) for name in one
+        )
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(
+            _is_same(each, twin, rounding) for each, twin in zip(one, other, strict=True)
+        )
+    if rounding and isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=rounding, abs_tol=rounding)
+    return bool(one == other)
 
 
 def _once(validations: Sequence[Row], cuts: Sequence[tuple[int, int]]) -> list[Row]:
@@ -92,11 +118,14 @@ def _once(validations: Sequence[Row], cuts: Sequence[tuple[int, int]]) -> list[R
     return kept
 
 
-def _row_differences(what: str, found: Sequence[Row], expected: Sequence[Row]) -> Iterator[str]:
+def _row_differences(
+    what: str, found: Sequence[Row], expected: Sequence[Row], rounding: float = 0.0
+) -> Iterator[str]:
     """Yield the rows that are missing, unexpected or different; rows of a step by order."""
     one, other = _by_step(found), _by_step(expected)
     yield from _missing(what, one, other)
-    if changed := [step for step in one.keys() & other.keys() if one[step] != other[step]]:
+    both = one.keys() & other.keys()
+    if changed := [step for step in both if not _is_same(one[step], other[step], rounding)]:
         yield f"{what}: changed at {_some(changed)}"
 
 
@@ -119,7 +148,9 @@ def _some(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, found[:_SHOWN])) + more
 
 
-def _checkpoint_differences(found: Sequence[Saved], expected: Sequence[Saved]) -> Iterator[str]:
+def _checkpoint_differences(
+    found: Sequence[Saved], expected: Sequence[Saved], rounding: float
+) -> Iterator[str]:
     """Yield the differences of each checkpoint at whose batch the undisturbed run has one too."""
     yield from _missing_checkpoints(found, expected)
     for other in expected:
@@ -128,9 +159,16 @@ def _checkpoint_differences(found: Sequence[Saved], expected: Sequence[Saved]) -
         ignored = {_SAVED_AGAIN} if len(same) > 1 else set()
         for one in same:
             values = [
-                {n: v for n, v in s.values.items() if n not in ignored} for s in (one, other)
+                {
+                    name: value
+                    for name, value in saved.values.items()
+                    if name not in ignored and (not rounding or name.startswith(_OF_ALL_RANKS))
+                }
+                for saved in (one, other)
             ]
             for difference in compare(*values):
+                if rounding and (difference.largest or 1.0) <= rounding:
+                    continue
                 yield f"checkpoint of batch {one.steps_completed}, and undisturbed: {difference}"
 
 

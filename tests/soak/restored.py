@@ -35,6 +35,7 @@ from det_jupyter.master.service.storing.store import Store
 from det_jupyter.master.service.storing.stored_rows import read_only
 from det_jupyter.master.views.experiment_views import experiment_view
 from tests.soak.shown import Shown, Sighting
+from tests.unit.master.machine_invariants import check_gangs
 
 Fields = dict[str, Any]
 # Fields of experiments and trials that depend on rows, or on the time.
@@ -106,17 +107,27 @@ def wrong_sightings(data: Path, sightings: Iterable[Sighting]) -> Iterator[str]:
         left[sighting.seq].append(sighting.shown)
     with read_only(data / "det.sqlite3") as db:
         events = db.execute("SELECT seq, at, json FROM events ORDER BY seq").fetchall()
-    machine = Machine()
+    machine, first = Machine(), min(left, default=0)
     for seq, at, text in events:
         if told := _handle(machine, seq, at, text):
             yield told
             return
+        if seq >= first:
+            yield from _wrong_slots(machine, seq)
         for shown in left.pop(seq, ()):
             number = shown["experiment"]["id"]
             there = machine.state.experiments.get(number)
             expected = {} if there is None else _of_events(_seen(machine, there))
             yield from _contrasted(_of_events(shown), expected, f"the events up to {seq}")
     yield from (f"the master shows event {seq}, which is lost" for seq in sorted(left))
+
+
+def _wrong_slots(machine: Machine, seq: int) -> Iterator[str]:
+    """Yield the gangs that are too large or too small, and slots that two gangs hold."""
+    try:
+        check_gangs(machine.state)
+    except AssertionError as error:
+        yield f"after event {seq}: {error}"
 
 
 def _of_events(shown: Shown) -> dict[str, Fields]:

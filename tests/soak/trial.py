@@ -2,7 +2,8 @@
 
 All but one search always have the same result. The class has all state that a continued run could
 restore wrongly: shuffling with loader workers, dropout, momentum, a scheduler, a callback with a
-counter and a generator of its own. Each rank prints a line for each batch, with its own loss.
+counter and a generator of its own. Each rank prints a line for each batch, with its own loss. An
+elastic trial lacks what depends on the number of ranks: dropout, BatchNorm, noise, that loss.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from det_jupyter.client import Client, Experiment
 from tests.scripts import create as create_script
 from tests.trials import capture_trial, create
 
-Kind = Literal["class", "search", "script", "command", "halving", "windows"]
+Kind = Literal["class", "search", "script", "command", "halving", "windows", "elastic"]
 # Kinds whose result is reproducible. A search that compares trials when they arrive at a rung
 # depends on their order.
-DYING: tuple[Kind, ...] = ("class", "windows")  # of two ranks: one survives the other
-COMPARED: tuple[Kind, ...] = ("class", "search", "script", "command")
+DYING: tuple[Kind, ...] = ("class", "windows", "elastic")  # of ranks that survive each other
+COMPARED: tuple[Kind, ...] = ("class", "search", "script", "command", "elastic")
 
 STEPS = 60
 RESTARTS = 1000  # the trial is at fault for none of the failures, but the master counts them
@@ -56,8 +57,14 @@ class Noise(PyTorchCallback):
 class SoakTrial(PyTorchTrial):
     def __init__(self, context):
         self.context = context
+        config = context.get_experiment_config()
+        self.in_windows = config["optimizations"]["aggregation_frequency"] > 1
+        self.is_elastic = isinstance(config["resources"]["slots_per_trial"], dict)
+        self.dtype = torch.float64 if self.is_elastic else torch.float32
         layers = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 1)
-        self.model = context.wrap_model(nn.Sequential(*layers))
+        if self.is_elastic:
+            layers = layers[0], layers[2], layers[4]
+        self.model = context.wrap_model(nn.Sequential(*layers).to(self.dtype))
         self.optimizer = context.wrap_optimizer(
             torch.optim.SGD(self.model.parameters(), lr=context.get_hparam("lr"), momentum=0.9)
         )
@@ -67,7 +74,6 @@ class SoakTrial(PyTorchTrial):
         )
         self.noise = Noise(context.get_trial_seed())
         self.pause_s = context.get_hparam("pause_s")
-        self.in_windows = context.get_experiment_config()["name"] == "soak: windows"
 
     def build_callbacks(self):
         return {} if self.in_windows else {"noise": self.noise}
@@ -81,16 +87,16 @@ class SoakTrial(PyTorchTrial):
 
     def train_batch(self, batch, epoch_idx, batch_idx):
         time.sleep(self.pause_s)
-        x, y = batch
-        noise = torch.randn(y.shape)
+        x, y = (each.to(self.dtype) for each in batch)
+        noise = 0.0 if self.is_elastic else torch.randn(y.shape)
         loss = nn.functional.mse_loss(self.model(x), y + 0.1 * noise)
-        print(f"batch {batch_idx + 1}: loss {loss.item():.9g}")
+        print(f"batch {batch_idx + 1}: loss {0.0 if self.is_elastic else loss.item():.9g}")
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
         return {"loss": loss}
 
     def evaluate_batch(self, batch, batch_idx):
-        x, y = batch
+        x, y = (each.to(self.dtype) for each in batch)
         return {"error": nn.functional.mse_loss(self.model(x), y)}
 """
 
@@ -133,6 +139,7 @@ with core.init() as context:
 _SEARCHES: dict[Kind, dict[str, Any]] = {
     "class": {"name": "single", "max_length": {"batches": STEPS}},
     "windows": {"name": "single", "max_length": {"batches": STEPS}},
+    "elastic": {"name": "single", "max_length": {"batches": STEPS}},
     "search": {"name": "random", "max_length": {"batches": 40}, "max_trials": 3},
     "script": {"name": "single", "max_length": {"batches": STEPS}},
     "command": {"name": "single", "max_length": {"batches": STEPS}},
@@ -146,6 +153,9 @@ _ENTRYPOINTS: dict[Kind, str] = {
     "script": "python3 train.py",
     "command": "sh -c 'exec python3 train.py'",
 }
+
+
+_RANGE = {"min": 1, "max": 4}
 
 
 def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
@@ -164,7 +174,7 @@ def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, 
         "hyperparameters": {"global_batch_size": 16, "pause_s": pause_s, "lr": lr},
         "searcher": {"metric": "error", **_SEARCHES[kind]},
         "min_validation_period": {"batches": 20 if kind in DYING else 15},
-        "resources": {"slots_per_trial": 2 if kind in DYING else 1},
+        "resources": {"slots_per_trial": slots_of(kind)},
         "optimizations": {"aggregation_frequency": 4 if kind == "windows" else 1},
         "reproducibility": {"experiment_seed": 11},
         # The best validation so far depends on the order of a search's trials, so all are saved.
@@ -173,6 +183,13 @@ def config_of(kind: Kind, *, pause_s: float = 0.0, **changes: Any) -> dict[str, 
         "profiling": {"enabled": True},
         "max_restarts": RESTARTS,
     } | changes
+
+
+def slots_of(kind: Kind) -> int | dict[str, int]:
+    """Return the key `resources.slots_per_trial`."""
+    if kind == "elastic":
+        return _RANGE
+    return 2 if kind in DYING else 1
 
 
 def submit(client: Client, folder: Path, kind: Kind, **changes: Any) -> Experiment:

@@ -16,7 +16,7 @@ from typing import Any
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import ChangeTrial, KillTrial
 from det_jupyter.errors import ConfigError, Conflict, DetError, MasterUnreachable, NotFound
-from tests.soak.trial import COMPARED, Kind, submit
+from tests.soak.trial import COMPARED, Kind, slots_of, submit
 
 _PRIORITIES = (1, 20, 42, 60)
 _URGENT = 1  # the most urgent priority that is used
@@ -91,15 +91,14 @@ class User:
     def _submit(self, _: Experiment) -> None:
         if len(self._others) < _MOST_OTHERS:
             kind: Kind = self._rng.choice([*COMPARED, "halving", "halving"])
-            slots = 2 if kind == "class" else 1
-            self._submit_other(kind, slots, self._rng.choice(_PRIORITIES))
+            self._submit_other(kind, slots_of(kind), self._rng.choice(_PRIORITIES))
 
     def _submit_urgent(self, _: Experiment) -> None:
         """Submit an urgent experiment that preempts others, as it needs most of the slots."""
         if len(self._others) < _MOST_OTHERS:
             self._submit_other("class", 4, _URGENT)
 
-    def _submit_other(self, kind: Kind, slots: int, priority: int) -> None:
+    def _submit_other(self, kind: Kind, slots: int | dict[str, int], priority: int) -> None:
         resources = {"slots_per_trial": slots, "priority": priority}
         number = self._submit_kind(kind, pause_s=0.03, resources=resources)
         self._others.append(number)

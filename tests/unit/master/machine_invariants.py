@@ -22,7 +22,7 @@ def check_machine(machine: Machine) -> None:
         _check_experiment(state, experiment)
     for trial in state.trials.values():
         _check_trial(state, trial)
-    _check_slots(state)
+    check_gangs(state)
     _check_queue(state, machine.queue)
     _check_models(state)
 
@@ -76,8 +76,14 @@ def _check_trial(state: MachineState, trial: Trial) -> None:
         assert whole, f"{name} and may begin with {uuid}, which is not whole"
     assert not waits or trial.state is State.ACTIVE, f"{name} and queues"
     assert not (waits and trial.is_resting), f"{name}, rests and queues"
-    if trial.holds_slots:
-        _check_gang(state, trial)
+
+
+def check_gangs(state: MachineState) -> None:
+    """Assert that gangs have as many slots as their trials may have, and no slot is in two."""
+    for trial in state.trials.values():
+        if trial.holds_slots:
+            _check_gang(state, trial)
+    _check_slots(state)
 
 
 def _check_gang(state: MachineState, trial: Trial) -> None:
