@@ -95,7 +95,7 @@ async def run_agent(
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: runner.leave_by(loop.time() + options.grace_s))
+            loop.add_signal_handler(number, leave, runner, number, options.grace_s)
         session = uuid.uuid4().hex
         services = []
         sampled = {}
@@ -152,6 +152,16 @@ async def run_agent(
                 await master.lease.close()
     if remote and services[0].dismissal:
         sys.exit(f"agent {name} ends: {remote.url}: {services[0].dismissal}")
+
+
+def leave(runner: Runner, number: int, grace_s: float) -> None:
+    """Order an agent to exit because of a signal, at once if it is its second Ctrl-C."""
+    if number == signal.SIGINT and runner.leave_ordered.is_set():
+        runner.leave_now()
+        return
+    again = "; Ctrl-C once more ends all at once" if number == signal.SIGINT else ""
+    logger.info("trials save their state and leave, within %g s%s", grace_s, again)
+    runner.leave_by(asyncio.get_running_loop().time() + grace_s)
 
 
 async def _listen(port: int) -> GangListener:

@@ -7,7 +7,8 @@
 A process with several agents has a connection for each. `serve` maintains them until one of these:
 
     the master orders an agent to leave, or the process gets SIGTERM (or SIGINT): then its gangs
-      first save their state and leave, as far as they can within the grace time
+      first save their state and leave, as far as they can within the grace time; a SIGINT after
+      that ends them at once
     the master refuses the token of an agent, which it never accepts again
     no gang runs, and no agent has had a connection for long
 
@@ -368,12 +369,15 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for service in services:
             service.leave()
-        if (left_s := _left_s(runner)) is not None:
-            await runner.save(max(left_s - _RESERVE_S, left_s / 2))
-        await runner.lose(Loss.LEAVING, _ENDING_S)
-        await asyncio.gather(*(service.report_exits(_left_s(runner)) for service in services))
+        saving = asyncio.create_task(_save_and_report(services, runner))
+        hurried = asyncio.create_task(runner.hurried.wait())
+        tasks += [saving, hurried]
+        await asyncio.wait([saving, hurried], return_when=asyncio.FIRST_COMPLETED)
+        if not saving.done():
+            saving.cancel()
+            await _end_and_report(services, runner)
         for task in tasks:
-            if task.done():
+            if task.done() and not task.cancelled():
                 task.result()  # raises the task's exception
     finally:
         for service in services:
@@ -381,6 +385,17 @@ async def serve(services: Sequence[AgentService], *, runner: Runner, leave_after
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _save_and_report(services: Sequence[AgentService], runner: Runner) -> None:
+    if (left_s := _left_s(runner)) is not None:
+        await runner.save(max(left_s - _RESERVE_S, left_s / 2))
+    await _end_and_report(services, runner)
+
+
+async def _end_and_report(services: Sequence[AgentService], runner: Runner) -> None:
+    await runner.lose(Loss.LEAVING, _ENDING_S)
+    await asyncio.gather(*(service.report_exits(_left_s(runner)) for service in services))
 
 
 def _left_s(runner: Runner) -> float | None:

@@ -98,6 +98,7 @@ class Runner:
     ) -> None:
         self.news = asyncio.Event()  # set when there may be something to report
         self.leave_ordered = asyncio.Event()
+        self.hurried = asyncio.Event()
         self.deadline: float | None = None  # when this process is to have exited (loop's time)
         self.memory = MemoryWatch()
         self.devices: dict[str, WatchPlan] = {}  # how the devices are watched, by agent
@@ -198,6 +199,12 @@ class Runner:
         if not self.leave_ordered.is_set():
             self.deadline = deadline
             self.leave_ordered.set()
+
+    def leave_now(self) -> None:
+        """Order this process to exit at once; gangs get no more time to save."""
+        self.deadline = asyncio.get_running_loop().time()
+        self.leave_ordered.set()
+        self.hurried.set()
 
     async def save(self, timeout_s: float) -> None:
         """Request that all gangs save and leave, and wait for those that do up to `timeout_s`."""

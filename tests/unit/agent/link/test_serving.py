@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 from det_jupyter.agent.devices.offered_slots import Offer
 from det_jupyter.agent.link import agent_service
 from det_jupyter.agent.link.agent_service import AgentService, keep_lease, serve
+from det_jupyter.agent.run_agent import leave
 from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.contract.host import paths
@@ -119,6 +121,40 @@ def test_gangs_may_save_within_the_time_that_an_agent_has_to_exit(
 
     asyncio.run(act())
     assert calls == [("save", saves_s), (Loss.LEAVING, 1.0), ("report", left_s)]
+
+
+def test_a_second_interrupt_ends_gangs_that_save_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    calls = list[str]()
+
+    async def act() -> None:
+        runner = make_runner(folder)
+        monkeypatch.setattr(agent_service, "open_link", Master().open)
+        service = AgentService(offer=Offer(agent_id="b", slots=[SLOT]), session="s", runner=runner)
+
+        async def save(timeout_s: float) -> None:
+            calls.append("save")
+            leave(runner, signal.SIGTERM, 500.0)  # a job of Slurm may signal twice
+            leave(runner, signal.SIGINT, 500.0)
+            await asyncio.Event().wait()
+
+        async def lose(loss: Loss, timeout_s: float) -> None:
+            calls.append(loss)
+
+        async def report(left_s: float | None) -> None:
+            calls.append(f"report within {left_s} s")
+
+        monkeypatch.setattr(runner, "save", save)
+        monkeypatch.setattr(runner, "lose", lose)
+        monkeypatch.setattr(service, "report_exits", report)
+        leave(runner, signal.SIGINT, 500.0)
+        await serve([service], runner=runner, leave_after_s=3600.0)
+
+    asyncio.run(act())
+    assert calls == ["save", Loss.LEAVING, "report within 1.0 s"]
+    assert "save their state and leave, within 500 s; Ctrl-C once more ends all" in caplog.text
 
 
 @pytest.mark.parametrize("cause", ["order", "no master"])
