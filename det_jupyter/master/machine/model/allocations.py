@@ -78,6 +78,7 @@ class Allocation(AllocationView):
     asked_at: float | None = None  # when it was asked to save its state and leave
     # While it is resized: the slots of the next run by agent, in rank order.
     becomes: dict[str, list[int]] = {}
+    resized_with: str = ""  # uuid of the checkpoint of its trial's last change of size
     # While it leaves: where its ranks are, and how their code handles the request (RanksSeen).
     places: dict[int, RankProgress] = {}
     checked_at: float | None = None

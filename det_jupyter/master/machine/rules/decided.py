@@ -1,7 +1,8 @@
 """Carries out what the scheduler has decided: starts, other sizes, preemptions, promises.
 
 An elastic trial that is resized saves its state and leaves; its next run starts in the turn in
-which the last one has ended, on the slots that were held for it (`go_on_resized`).
+which the last one has ended, on the slots that were held for it (`go_on_resized`). The checkpoint
+of the change before is deleted then, if no policy keeps it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from det_jupyter.master.machine.model.queue import next_parts_of
 from det_jupyter.master.machine.model.state import Trial
 from det_jupyter.master.machine.model.turn import Turn, attribute_errors_to
 from det_jupyter.master.machine.rules.placing import queue_trial, start_trial, stop_run
+from det_jupyter.master.machine.rules.retention import delete_replaced
 from det_jupyter.scheduler.board import SlotBoard
 from det_jupyter.scheduler.model import Decisions, Placement, Preemption, Resize, size_of
 
@@ -92,4 +94,8 @@ def go_on_resized(turn: Turn, trial: Trial, ended: Allocation) -> bool:
     assert trial.allocation is not None
     placement = Placement(trial.allocation.id, parts, ended.is_backfill)
     start_trial(turn, trial, placement, ended.resized_because)
+    saved = trial.latest_checkpoint
+    if saved is not None and saved != ended.starts_from:
+        delete_replaced(turn, experiment, ended.resized_with)
+        trial.allocation.resized_with = saved.uuid
     return True

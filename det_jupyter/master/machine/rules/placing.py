@@ -44,10 +44,12 @@ def queue_trial(turn: Turn, trial: Trial) -> None:
     """Create an allocation for a trial's next run, and queue it for slots."""
     trial.runs += 1
     trial.room = None
+    last = trial.allocation
     trial.allocation = Allocation(
         id=f"{trial.experiment_id}.{trial.id}.{trial.runs}",
         run=trial.runs,
         queued_at=turn.now,
+        resized_with=last.resized_with if last is not None else "",
     )
     turn.touch(trial, f"run {trial.runs} queued")
 

@@ -1,5 +1,7 @@
 """Which checkpoints are kept or deleted when an experiment ends, or when its policy is changed.
 
+That of a change of an elastic trial's slots is deleted at its next change.
+
 A checkpoint is kept if any of these applies:
 
     save_experiment_best    it is among the N best checkpoints of the experiment
@@ -159,6 +161,19 @@ def delete_unneeded(turn: Turn, experiment: Experiment) -> None:
     storage = experiment.settings.checkpoint_storage
     if uuids := find_unneeded(turn.state, turn.indexes, experiment, storage):
         _delete(turn, experiment, uuids)
+
+
+def delete_replaced(turn: Turn, experiment: Experiment, uuid: str) -> None:
+    """Command the deletion of a checkpoint that was only saved so that its trial could go on.
+
+    Kept if a policy keeps it as things are now, or if it was validated: it may become the best.
+    """
+    checkpoint = turn.state.checkpoints.get(uuid)
+    if checkpoint is None or checkpoint.searcher_metric is not None:
+        return
+    storage = experiment.settings.checkpoint_storage
+    if uuid in find_unneeded(turn.state, turn.indexes, experiment, storage):
+        _delete(turn, experiment, [uuid])
 
 
 def delete_checkpoints(turn: Turn, uuids: Iterable[str], globs: Sequence[str]) -> None:

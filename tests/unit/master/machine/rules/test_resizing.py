@@ -20,6 +20,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.values.sizes import GROW_AFTER_S
 from det_jupyter.master.machine.machine import ToAgent
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.master.machine.model.events import AgentLost, DevicesReported, SlotsSettled
 from det_jupyter.master.views.leaving_gangs import leaving_of
 from tests.unit.master.machine_world import (
@@ -32,6 +33,7 @@ from tests.unit.master.machine_world import (
     running,
     saved,
     submitted,
+    validated,
 )
 
 QUEUED, STARTING, RUNNING, STOPPING, ENDED = AllocationState
@@ -109,6 +111,29 @@ def test_it_grows_after_slots_have_been_free_for_a_while(world: World) -> None:
     world.tell(*left(40, "1.1.2"))
     assert slots_of(world) == [0, 1, 2, 3]
     assert str(world.trial().sizes[-1]) == "4 slots: grew by 1 slot, free for 10 s"
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "kept"),
+    [
+        ({}, [], [20, 40]),
+        ({}, [validated(30, 0.5)], [20, 30, 40]),
+        ({"checkpoint_storage": {"save_trial_latest": 2}}, [], [20, 30, 40]),
+    ],
+)
+def test_the_checkpoint_of_a_change_is_deleted_at_the_next_one(
+    changes: dict[str, Any], more: list[Any], kept: list[int]
+) -> None:
+    world = World()
+    world.tell(registered(), elastic(**changes), *running(ranks=4), first_step(), saved(20))
+    world.tell(*more, submitted(slots=1), *left())
+    world.tell(*running("1.1.2", 3), first_step(allocation_id="1.1.2"), submitted(slots=1))
+    commands = world.tell(*left(40, "1.1.2"))
+    checkpoints = world.machine.state.checkpoints
+    assert [checkpoints[one].steps_completed for one in world.trial().checkpoints] == kept
+    deleted = [one.paths for one in commands if isinstance(one, DeleteCheckpoints)]
+    assert len(deleted) == (30 not in kept)
+    assert str(world.trial().sizes[-1]) == "2 slots: gave 1 slot to experiment 3"
 
 
 def test_slot_seconds_count_what_it_held(world: World) -> None:
