@@ -93,7 +93,7 @@ def to_rows(rows: Iterable[ExperimentRow]) -> Rows:
                 "metric": row.metric,
                 "best": row.best_metric,
                 "trials": row.num_trials,
-                "slots": row.slots_per_trial,
+                "slots": row.slots_per_trial.least,
                 "created": row.created_at,
                 "ended": row.ended_at,
                 "labels": ", ".join(row.labels),

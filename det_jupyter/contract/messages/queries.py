@@ -14,6 +14,7 @@ from det_jupyter.contract.messages.views import ExperimentFields
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Timestamp, Whole
 from det_jupyter.contract.values.direction import Direction
+from det_jupyter.contract.values.sizes import Sizes
 
 Pattern = Annotated[str, Field(max_length=1000)]
 MAX_IDS = 200
@@ -57,7 +58,7 @@ class ExperimentRow(ExperimentFields):
     smaller_is_better: bool
     best_metric: float | None = None  # best value of all its trials
     num_trials: int
-    slots_per_trial: int
+    slots_per_trial: Sizes
     entrypoint: str
     labels: list[str] = []
     description: str = ""

@@ -157,7 +157,7 @@ def _row(
         smaller_is_better=experiment.direction is Direction.MINIMIZE,
         hparams={} if best is None else best.hparams,
         num_trials=len(experiment.trial_ids),
-        slots_per_trial=experiment.slots_per_trial,
+        slots_per_trial=experiment.sizes,
         entrypoint=_entrypoint(experiment),
         labels=experiment.labels,
         description=experiment.description,

@@ -10,7 +10,7 @@ from det_jupyter.view.model.slots_and_queue import AgentBar
 from det_jupyter.view.model.trial_state import RankStatus, TrialStatus
 
 # Fields of rows that no page uses.
-LEFT_OUT = frozenset(("state", "hparams", "pool", "parent_id", "leaving"))
+LEFT_OUT = frozenset(("state", "hparams", "pool", "parent_id", "leaving", "slots_per_trial"))
 
 
 class ExperimentList(TypedDict):

@@ -434,7 +434,6 @@ export interface IExperimentRow {
   smaller_is_better: boolean;
   best_metric: number | null;
   num_trials: number;
-  slots_per_trial: number;
   entrypoint: string;
   labels: string[];
   description: string;

@@ -32,7 +32,6 @@ export function line(id: number, fields: Partial<IExperimentRow> = {}): IExperim
     best_metric: null,
     num_trials: 1,
     num_slots: 2,
-    slots_per_trial: 2,
     labels: [],
     description: '',
     notebook: 'digits.ipynb',

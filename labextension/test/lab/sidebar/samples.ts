@@ -13,7 +13,6 @@ export function line(id: number, changes: Partial<IExperimentRow> = {}): IExperi
     best_metric: null,
     num_trials: 1,
     num_slots: 0,
-    slots_per_trial: 1,
     labels: [],
     description: '',
     notebook: '',

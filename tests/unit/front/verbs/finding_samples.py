@@ -21,7 +21,7 @@ def row(number: int, **changes: Any) -> ExperimentRow:
         "best_metric": 0.25,
         "hparams": {"optimizer": {"lr": 0.1}},
         "num_trials": 1,
-        "slots_per_trial": 2,
+        "slots_per_trial": (2, 2),
         "entrypoint": "Digits",
         "notebook": "/home/a/train.ipynb",
         "created_at": CREATED_AT,

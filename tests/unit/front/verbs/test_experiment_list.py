@@ -17,6 +17,7 @@ from det_jupyter.client.handles.queries import find_by_name, make_query
 from det_jupyter.client.requests import to_moment
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentRow, ExperimentRows
 from det_jupyter.contract.values.reader import NOTEBOOK
+from det_jupyter.contract.values.sizes import Sizes
 from det_jupyter.contract.values.text import date as date_text
 from det_jupyter.errors import ConfigError, Conflict, NotFound, UsageError
 from det_jupyter.front.notebook.complete.magic_parsers import line_parser
@@ -56,14 +57,15 @@ def test_a_list_is_a_table_with_the_best_value_and_what_it_is_found_by(
     master: Master, capsys: pytest.CaptureFixture[str]
 ) -> None:
     master.found.rows[1].labels = ["good", "wide"]
+    master.found.rows[1].slots_per_trial = Sizes(1, 4)
     lines = listed(capsys, "list")
     assert lines[0].split() == [
         "id", "name", "state", "progress", "best", "slots", "started", "labels", "notebook"
     ]  # fmt: skip
     started = date_text(CREATED_AT)
     assert lines[1:] == [
-        f"9   digits  Queued  50%       error 0.25  2      {started}  -           train.ipynb",
-        f"7   digits  Queued  50%       error 0.25  2      {started}  good, wide  train.ipynb",
+        f"9   digits  Queued  50%       error 0.25  2       {started}  -           train.ipynb",
+        f"7   digits  Queued  50%       error 0.25  1 to 4  {started}  good, wide  train.ipynb",
     ]
     assert master.queries == [ExperimentQuery(limit=20)]
 
