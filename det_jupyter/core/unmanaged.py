@@ -65,6 +65,7 @@ from det_jupyter.core.event_reading import end_reading
 from det_jupyter.core.failures import record_of
 from det_jupyter.core.info import read_run
 from det_jupyter.core.journal import Journal
+from det_jupyter.core.own_device import own_slot
 from det_jupyter.core.printed import PrintedCopy
 from det_jupyter.errors import ConfigError, Conflict, DetError, Problem
 
@@ -74,6 +75,7 @@ OFFLINE_VARIABLE = "DET_JUPYTER_OFFLINE"
 _SENT_S = 30.0  # how long the end of a block waits until all is stored
 _MOST_SOURCE = 1_000_000  # bytes of a script that is stored
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
+_begun: dict[str, Context] = {}  # by name: those that this process has begun last
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,10 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
         ConfigError: An argument is wrong.
         Conflict: An experiment of this name is running.
     """
+    if (before := _begun.get(str(given.name))) is not None and not before.is_entered:
+        before.on_left(None)  # its block was never entered
     rank = distributed.rank
-    gathered = distributed.gather((_own_process(rank), _own_slot(distributed.local_rank)))
+    gathered = distributed.gather((_own_process(rank), own_slot(distributed.local_rank)))
     follower: subprocess.Popen[bytes] | None = None
     begun: tuple[Path | None, str] = (None, "")
     problem: DetError | None = None
@@ -153,7 +157,7 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
     process = os.getpid()
 
     def leave(error: BaseException | None) -> None:
-        if os.getpid() != process:  # a fork of the process that has the run
+        if os.getpid() != process or journal.is_closed:  # a fork of the process with the run
             return
         has_failed = error is not None and (not isinstance(error, SystemExit) or error.code)
         with contextlib.ExitStack() as ending:  # all of it, also if the disk is full
@@ -171,7 +175,9 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
                 steps = counter.steps_completed
                 journal.write(RunEnded(at=time.time(), reason="stopped", steps_completed=steps))
 
-    return replace(context, on_left=leave, is_over=lambda: journal.is_closed)
+    context = replace(context, on_left=leave, is_over=lambda: journal.is_closed)
+    _begun[str(given.name)] = context
+    return context
 
 
 def is_offline() -> bool:
@@ -363,18 +369,6 @@ def _own_process(rank: int) -> RankProcess:
     return RankProcess(
         rank=rank, pid=own.pid, birth=own.birth, host=own.host, connection_file="", output_file=""
     )
-
-
-def _own_slot(local_rank: int) -> SlotView:
-    """Return the device of this process; it is no slot, so its id is -1."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        index = local_rank if local_rank < torch.cuda.device_count() else 0
-        facts = torch.cuda.get_device_properties(index)
-        uuid = f"GPU-{facts.uuid}" if hasattr(facts, "uuid") else ""
-        return SlotView(id=-1, kind="cuda", index=index, name=facts.name, uuid=uuid,
-                        memory_bytes=facts.total_memory)  # fmt: skip
-    return SlotView(id=-1, kind="cpu", index=0, name="CPU")
 
 
 def _sources() -> dict[str, dict[str, str]]:

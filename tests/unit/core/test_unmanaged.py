@@ -55,6 +55,18 @@ def records(folder: Path) -> list[Record]:
     return whole_records(RunDir(folder).journal(0))
 
 
+def test_a_run_whose_block_was_never_entered_is_over_when_its_name_is_used_again(
+    home: Path,
+) -> None:
+    write = sys.stdout.write
+    core.init(name="a")
+    with core.init(name="a") as context:
+        context.train.report_training_metrics(1, {"loss": 0.5})
+    assert sys.stdout.write == write
+    ends = [records(folder)[-1] for folder in folders(home)]
+    assert [one.steps_completed for one in ends if isinstance(one, RunEnded)] == [0, 1]
+
+
 def test_a_run_writes_what_it_reports_and_prints(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
