@@ -137,7 +137,8 @@ def derive_rehearsal(
 ) -> CreateExperiment:
     """Return the request for a run that measures (pytorch/training/rehearsal.py), saving nothing.
 
-    It has the lowest priority, and the verb as its label.
+    It has the lowest priority, and the verb as its label. If this process is killed before it has
+    deleted the experiment, the master does so.
 
     Args:
         words: What it measures: the value of the rehearsal's environment variable.
@@ -162,7 +163,7 @@ def derive_rehearsal(
         "on_nan_loss": "warn",
         "max_restarts": 0,
     }
-    return derive(
+    request = derive(
         source,
         changes,
         hparams=hparams,
@@ -170,6 +171,7 @@ def derive_rehearsal(
         variables=[f"{_REHEARSAL}={words}"],
         sources=False,
     )
+    return request.model_copy(update={"is_temporary": True})
 
 
 def remove(client: Client, experiments: Sequence[TemporaryExperiment], verb: str) -> None:

@@ -99,6 +99,7 @@ class CreateExperiment(Submission):
     queue_anyway: bool = False  # accept it even if no pool has enough slots now
     is_paused: bool = False  # holds no slots until it is activated
     is_quiet: bool = False  # no notification at its end: the client waits for it and reports it
+    is_temporary: bool = False  # deleted after its end, if the client has not done it
     key: Key = ""  # chosen by the client, new for each submission; "": not repeatable
 
 

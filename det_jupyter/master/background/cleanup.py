@@ -1,10 +1,11 @@
-"""Keeps stored data within bounds, in small steps: free space, series, blobs, code.
+"""Keeps stored data within bounds, in small steps: free space, series, blobs, code, leftovers.
 
     every 10 s             measured series are packed, and old ones rolled up
-    every minute           pages that the database does not use are returned to the file system
+    every minute           pages that the database does not use are returned to the file system;
+                           temporary experiments whose clients were killed are deleted
     at the start, every    blobs and unpacked modules that no experiment refers to, incomplete
-      hour, and after a    checkpoints of killed ranks, old alerts, and addresses without a use are
-      deletion             deleted
+      hour, and after a    checkpoints of killed ranks, folders of runs by hand whose followers
+      deletion             were killed, old alerts, and addresses without a use are deleted
 
 A client stores the blobs of an experiment before it submits it; if a blob exists already, it sets
 the file's modification time. So only files that are older than an hour are deleted.
@@ -17,15 +18,18 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
 from det_jupyter.contract.host import paths
-from det_jupyter.contract.messages import Capsule
+from det_jupyter.contract.messages import Capsule, Delete
+from det_jupyter.contract.run.unmanaged import unmanaged_runs
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
-from det_jupyter.errors import CheckpointError
+from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.master.machine.model.lifecycle import OVER
+from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import open_storage
 
@@ -35,6 +39,7 @@ _PERIOD_S = 60.0
 _SWEEP_S = 3600.0
 _PACKING_S = 10.0
 _GRACE_S = 3600.0  # age that files need: they are stored before an experiment refers to them
+_UNSENT_S = 7 * 86_400.0  # how long `det e sync` can still take in what was not sent
 _DELETING = ".doomed-"  # prefix of the names of files that are being deleted
 
 
@@ -46,6 +51,9 @@ async def clean_up(service: Service) -> None:
             now = time.time()
             while service.store.give_back():
                 await asyncio.sleep(0)  # lets requests be served in between
+            for number in find_abandoned(service.machine.state.experiments.values(), now):
+                with suppress(Conflict):
+                    service.apply(Delete(experiment_id=number))
             num = len(service.machine.state.experiments)
             if num < num_swept or time.monotonic() - swept_at > _SWEEP_S:
                 swept_at, num_swept = time.monotonic(), num
@@ -54,6 +62,8 @@ async def clean_up(service: Service) -> None:
                 await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
                 locations = {e.location for e in experiments}
                 await asyncio.to_thread(remove_leftovers, locations, paths.data_dir())
+                keys = {e.run_keys[-1] for e in experiments if e.run_keys and e.ended_at is None}
+                await asyncio.to_thread(remove_dead_runs, paths.data_dir(), keys, now)
                 _sweep_alerts(service, now)
             num_swept = max(num_swept, num)
         except Exception:  # a full disk, for example; it is tried again in a minute
@@ -116,6 +126,30 @@ def remove_leftovers(locations: Iterable[str | None], data_dir: Path) -> None:
     for location in {None, *locations}:
         with suppress(CheckpointError, OSError):  # its drive may not be mounted
             open_storage(location, data_dir).remove_leftovers()
+
+
+def find_abandoned(experiments: Iterable[Experiment], now: float) -> list[int]:
+    """Return the temporary experiments that have ended long ago: their clients were killed."""
+    return [
+        each.id
+        for each in experiments
+        if each.is_temporary and each.state in OVER and (each.ended_at or now) < now - _GRACE_S
+    ]
+
+
+def remove_dead_runs(data_dir: Path, running: Set[str], now: float) -> None:
+    """Delete the folders of runs by hand that are over, if nothing was written for a week.
+
+    In general the follower deletes them; one that was killed has left what it had not sent.
+
+    Args:
+        data_dir: The master's data folder.
+        running: The keys of the runs that are not over.
+    """
+    for folder in unmanaged_runs(data_dir).glob("*"):
+        written_at = max(file.stat().st_mtime for file in (folder, *folder.rglob("*")))
+        if folder.name not in running and written_at < now - _UNSENT_S:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_if_old(path: Path, before: float) -> bool:

@@ -103,6 +103,7 @@ class Experiment(StoredExperiment, Configured):
     warm_start: CheckpointRef | None = None
     continues: int | None = None  # the trial whose training it continues
     is_quiet: bool = False  # no notification of its end: the submitting program reports it
+    is_temporary: bool = False  # deleted after its end (background/cleanup.py)
     key: str = ""  # idempotency key of its submission
     position: float = 0.0  # order among experiments of one priority: its id, unless it was moved
     trial_ids: list[int] = []

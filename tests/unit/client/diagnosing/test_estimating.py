@@ -156,6 +156,7 @@ def test_runs_get_the_slots_of_a_trial_and_save_nothing() -> None:
     assert smallest.hparams == {"opt.lr": 0.001, "width": 16}
     request = master.requests[0]
     assert (request.template, request.is_quiet, request.parent_id) == (None, True, None)
+    assert request.is_temporary
     assert request.config["name"] == "nets: estimate"
     assert request.config["resources"]["slots_per_trial"] == 2
     assert request.config["checkpoint_policy"] == "none"

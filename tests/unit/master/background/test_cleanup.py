@@ -1,0 +1,50 @@
+"""What killed programs have left behind is deleted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from det_jupyter.master.background.cleanup import find_abandoned, remove_dead_runs
+from tests.unit.master.machine_world import (
+    World,
+    completed,
+    exited,
+    first_step,
+    registered,
+    running,
+    submitted,
+)
+
+HOUR, DAY = 3600.0, 86_400.0
+
+
+def test_a_temporary_experiment_is_deleted_an_hour_after_its_end() -> None:
+    world = World()
+    temporary: Any = submitted(slots=1).model_copy(update={"is_temporary": True})
+    world.tell(registered(), temporary, submitted(slots=1))
+    for run in ("1.1.1", "2.2.1"):
+        world.tell(*running(run, 1), first_step(allocation_id=run))
+    experiments = world.machine.state.experiments.values()
+    assert find_abandoned(experiments, world.now + 2 * HOUR) == []
+    for run in ("1.1.1", "2.2.1"):
+        world.tell(*completed(allocation_id=run), exited(run, {0: 0}))
+    assert find_abandoned(experiments, world.now) == []
+    assert find_abandoned(experiments, world.now + HOUR + 1) == [1]
+
+
+def test_the_folder_of_a_run_that_nothing_follows_is_deleted_after_a_week(tmp_path: Path) -> None:
+    for key in ("over", "running", "written"):
+        folder = tmp_path / "unmanaged" / key
+        folder.mkdir(parents=True)
+        for path in (folder / "journal-0", folder):
+            path.touch()
+            os.utime(path, (8 * DAY, 8 * DAY))
+    os.utime(tmp_path / "unmanaged" / "written" / "journal-0", (14 * DAY, 14 * DAY))
+    remove_dead_runs(tmp_path, {"running"}, 15 * DAY - HOUR)
+    assert len(list((tmp_path / "unmanaged").iterdir())) == 3
+    remove_dead_runs(tmp_path, {"running"}, 15 * DAY + HOUR)
+    left = {path.name for path in (tmp_path / "unmanaged").iterdir()}
+    assert left == {"running", "written"}
+    remove_dead_runs(tmp_path / "other", set(), 0.0)
