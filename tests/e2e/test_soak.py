@@ -20,7 +20,7 @@ import pytest
 
 from det_jupyter.master.service.storing.database import open_database
 from tests.processes import DetHome, det_home, wait_until
-from tests.soak.collected import Interval, StoredExperiment, StoredTrial
+from tests.soak.collected import Interval, Saved, StoredExperiment, StoredTrial
 from tests.soak.damages import ELEVEN, MORE, Copy, copy_of, judge, pack
 from tests.soak.faults import CELLS, Fault, Faults, Target, draw
 from tests.soak.judge import differences
@@ -115,6 +115,31 @@ def test_a_trial_that_was_continued_is_as_one_that_was_not() -> None:
 def test_what_a_continued_trial_may_not_have(changes: dict[str, Any], told: str) -> None:
     found = differences(experiment(**CONTINUED | changes), experiment())
     assert any(told in line for line in found), found
+
+
+@pytest.mark.parametrize("num_recoveries", [0, 1])
+def test_a_trial_that_has_recovered_may_lack_what_a_killed_rank_had_not_written(
+    num_recoveries: int,
+) -> None:
+    saved = Saved(uuid="1", steps_completed=3, state="DELETED", is_on_disk=False, values={})
+    found = experiment(
+        num_recoveries=num_recoveries,
+        saved=[saved],
+        batches=[(1, {"loss": 1.0}), (2, {"loss": 0.5}), (3, {"loss": 0.4}), (4, {"loss": 0.25})],
+        averages=[(4, ("training", {"loss": 0.6}))],
+        validations=[(2, 0.5), (4, 0.3)],
+        timed=[(1, 8), (4, 8)],
+    )
+    told = differences(found, experiment(timed=[(step, 8) for step in range(1, 5)]))
+    partial = [
+        "trial 0: metrics of batches: changed at 3",
+        "trial 0: averages: changed at 4",
+        "trial 0: timed batches: lost: 2, 3",
+        "trial 0: timed batches: a gap at 2, 3",
+    ]
+    assert sorted(told) == sorted(
+        ["trial 0: validations: changed at 4", *(partial if not num_recoveries else [])]
+    )
 
 
 @pytest.mark.parametrize(

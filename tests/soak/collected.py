@@ -75,6 +75,7 @@ class StoredTrial:
     """The rows of a trial, in their order; of an elastic one, lines and timings of rank 0 only."""
 
     is_elastic: bool = False
+    num_recoveries: int = 0  # how often survivors have saved its last step
     shown: Mapping[str, Any]  # fields of its view whose values do not depend on the time
     batches: list[tuple[int, Any]]  # steps_completed, metrics
     averages: list[tuple[int, Any]]  # steps_completed, each report other than a validation
@@ -177,6 +178,7 @@ def _read_trial(
     intervals = _intervals(db, trial_id)
     return StoredTrial(
         is_elastic=is_elastic,
+        num_recoveries=view["num_recoveries"],
         shown={name: view[name] for name in _SHOWN} | {"progress": progress and progress[1:]},
         batches=[row for record in metrics for row in _rows(record, "values")],
         averages=[

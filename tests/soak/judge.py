@@ -11,6 +11,9 @@ it has trained up to some batch, and each batch before it once.
 Values of an elastic trial, which are rounded otherwise with each number of ranks, may differ by
 _ROUNDING; nothing is compared of the ranks' own states.
 
+Of a trial that has recovered, what the killed ranks had not written may be missing: times of their
+last batches, and their part of the metrics of a batch that was saved (docs/recovery.md).
+
 Lines of ranks are compared by their batch. A killed run has printed lines of batches that the next
 run trains again, and both must have printed the same. The batches of each run are consecutive, and
 a run begins at the latest after the last batch of earlier runs.
@@ -21,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
@@ -63,21 +66,44 @@ def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
         "metrics of batches": (found.batches, expected.batches),
         "averages": (found.averages, expected.averages),
         "validations": validations,
-        "timed batches": (found.timed, expected.timed),
+        "timed batches": (found.timed, _if_there(found, expected.timed)),
     }
+    partial = _partial_rows(found, expected)
     for what, (one, other) in rows.items():
-        yield from _row_differences(what, one, other, rounding)
+        yield from _row_differences(what, one, other, rounding, partial.get(what, set()))
     ranks = {rank for _, rank in expected.lines}
     for rank in sorted(ranks | {rank for _, rank in found.lines}):
         lines = _lines_of(rank, found)
         yield from _row_differences(f"lines of rank {rank}", lines, _lines_of(rank, expected))
     yield from _missing("timings of ranks", found.intervals, expected.intervals)
     for rank in sorted(found.intervals.keys() & expected.intervals.keys()):
-        covered = [
-            _steps(_valid(trial.intervals[rank], trial.cuts)) for trial in (found, expected)
-        ]
-        yield from _missing(f"batches in the timings of rank {rank}", *covered)
+        one, other = (
+            set(_steps(_valid(trial.intervals[rank], trial.cuts))) for trial in (found, expected)
+        )
+        if found.num_recoveries:
+            other &= one
+        yield from _missing(f"batches in the timings of rank {rank}", one, other)
     yield from _checkpoint_differences(found.kept(), expected.kept(), rounding)
+
+
+def _if_there(found: StoredTrial, timed: Sequence[Row]) -> Sequence[Row]:
+    """Return the batches that have to be timed: if the trial has recovered, those that are."""
+    there = {step for step, _ in found.timed}
+    return [row for row in timed if row[0] in there or not found.num_recoveries]
+
+
+def _partial_rows(found: StoredTrial, expected: StoredTrial) -> dict[str, set[int]]:
+    """Return the rows that may lack the part of a rank that was killed.
+
+    It is the last batch before a checkpoint of survivors, and the report with its metrics.
+    """
+    saved, planned = ({one.steps_completed for one in each.saved} for each in (found, expected))
+    batches = saved - planned if found.num_recoveries else set()
+    reports = sorted({step for step, _ in expected.averages})
+    return {
+        "metrics of batches": batches,
+        "averages": {next(step for step in reports if step >= batch) for batch in batches},
+    }
 
 
 def _comparable(value: Any) -> Any:
@@ -119,12 +145,16 @@ def _once(validations: Sequence[Row], cuts: Sequence[tuple[int, int]]) -> list[R
 
 
 def _row_differences(
-    what: str, found: Sequence[Row], expected: Sequence[Row], rounding: float = 0.0
+    what: str,
+    found: Sequence[Row],
+    expected: Sequence[Row],
+    rounding: float = 0.0,
+    partial: Set[int] = frozenset(),
 ) -> Iterator[str]:
     """Yield the rows that are missing, unexpected or different; rows of a step by order."""
     one, other = _by_step(found), _by_step(expected)
     yield from _missing(what, one, other)
-    both = one.keys() & other.keys()
+    both = (one.keys() & other.keys()) - partial
     if changed := [step for step in both if not _is_same(one[step], other[step], rounding)]:
         yield f"{what}: changed at {_some(changed)}"
 
@@ -189,13 +219,14 @@ def inconsistencies(found: StoredExperiment) -> list[str]:
 
 def _inconsistencies(trial: StoredTrial) -> Iterator[str]:
     yield from _gaps("metrics of batches", [step for step, _ in trial.batches])
-    yield from _gaps("timed batches", [step for step, _ in trial.timed])
+    has_all = not trial.num_recoveries
+    yield from _gaps("timed batches", [step for step, _ in trial.timed], has_all=has_all)
     yield from _doubled("averages", [(step, row[0]) for step, row in trial.averages])
     validations = _once(trial.validations, trial.cuts)
     yield from _doubled("validations", [step for step, _ in validations])
     for rank, intervals in sorted(trial.intervals.items()):
         steps = _steps(_valid(intervals, trial.cuts))
-        yield from _gaps(f"batches in the timings of rank {rank}", steps)
+        yield from _gaps(f"batches in the timings of rank {rank}", steps, has_all=has_all)
     for rank in sorted({rank for _, rank in trial.lines}):
         yield from _line_problems(rank, trial)
     for one in trial.saved:
@@ -209,10 +240,11 @@ def _inconsistencies(trial: StoredTrial) -> Iterator[str]:
         yield from (f"{what}: {line}" for line in one.wrong)
 
 
-def _gaps(what: str, steps: Sequence[int]) -> Iterator[str]:
-    """Yield the problems of numbers that should be 1, 2, 3 ..."""
+def _gaps(what: str, steps: Sequence[int], *, has_all: bool = True) -> Iterator[str]:
+    """Yield the problems of numbers that should be 1, 2, 3 ..., or some of them."""
     yield from _doubled(what, steps)
-    if lost := set(range(1, max(steps, default=0) + 1)) - set(steps):
+    lost = set(range(1, max(steps, default=0) + 1)) - set(steps)
+    if lost and has_all:
         yield f"{what}: a gap at {_some(lost)}"
     if list(steps) != sorted(steps):
         yield f"{what}: not in their order"
