@@ -77,12 +77,12 @@ def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
         yield from _row_differences(f"lines of rank {rank}", lines, _lines_of(rank, expected))
     yield from _missing("timings of ranks", found.intervals, expected.intervals)
     for rank in sorted(found.intervals.keys() & expected.intervals.keys()):
-        one, other = (
+        there, whole = (
             set(_steps(_valid(trial.intervals[rank], trial.cuts))) for trial in (found, expected)
         )
         if found.num_recoveries:
-            other &= one
-        yield from _missing(f"batches in the timings of rank {rank}", one, other)
+            whole &= there
+        yield from _missing(f"batches in the timings of rank {rank}", there, whole)
     yield from _checkpoint_differences(found.kept(), expected.kept(), rounding)
 
 

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from det_jupyter.client.imports.determined.records import (
     FoundCheckpoint,
@@ -35,6 +35,7 @@ from det_jupyter.client.imports.determined.records import (
     steps_of,
 )
 from det_jupyter.contract.messages import ImportedLine
+from det_jupyter.contract.values.text import size
 from det_jupyter.errors import DetError
 
 _TABLES = {  # with their columns
@@ -66,6 +67,7 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _WHOLE = b"-- PostgreSQL database dump complete"
 _ITEM = re.compile(r'"((?:[^"\\]|\\.)*)"|([^,{}]+)')  # of an array
+_LONGEST_LINE = 1 << 29  # bytes; the longest row has a context directory of 95 MiB, in hex digits
 _MAGIC = {b"PGDMP": "custom", b"\x1f\x8b": "gzip"}
 
 
@@ -209,7 +211,8 @@ class DeterminedDump:
             self._rows.execute(f"CREATE TABLE {table} ({typed})")
         seen: set[str] = set()
         is_whole = False
-        with self._open() as file:
+        with self._open() as opened:
+            file = self._lines_of(opened)
             for line in file:
                 is_whole |= line.startswith(_WHOLE)
                 if _INSERT.match(line):
@@ -254,9 +257,18 @@ class DeterminedDump:
                 "UPDATE metrics SET metric_group=? WHERE metric_group IS NULL", (group,)
             )
 
+    def _lines_of(self, file: IO[bytes]) -> Iterator[bytes]:
+        while line := file.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE:
+                raise DetError(
+                    f"{self.name} has a line of {size(_LONGEST_LINE)} or more, which no dump of "
+                    "Determined's database has: it is another file, or damaged"
+                )
+            yield line
+
     @contextmanager
-    def _open(self) -> Iterator[Iterator[bytes]]:
-        """Yield the lines of the dump as plain SQL."""
+    def _open(self) -> Iterator[IO[bytes]]:
+        """Open the dump as plain SQL."""
         if self._path.is_dir():
             kind = "custom"
         else:
@@ -269,7 +281,7 @@ class DeterminedDump:
                 yield lines
         elif kind == "gzip":
             with gzip.open(self._path) as unpacked:
-                yield unpacked
+                yield cast("IO[bytes]", unpacked)
         else:
             with self._path.open("rb") as file:
                 yield file

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from det_jupyter.client.imports.determined import dump as dumps
 from det_jupyter.client.imports.determined.dump import DeterminedDump
 from det_jupyter.client.imports.determined.master import DeterminedMaster
 from det_jupyter.client.imports.determined.records import (
@@ -181,6 +182,17 @@ def test_a_compressed_dump_is_read_and_one_that_is_cut_refused(tmp_path: Path) -
         assert source.cluster_id == CLUSTER
     file.write_bytes(file.read_bytes()[:3000])
     with pytest.raises(DetError, match="cannot be read"), DeterminedDump(file):
+        pass
+
+
+def test_a_compressed_file_without_lines_is_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dumps, "_LONGEST_LINE", 100_000)
+    file = tmp_path / "dump.sql.gz"
+    file.write_bytes(gzip.compress(bytes(1_000_000)))
+    told = r"dump\.sql\.gz has a line of 100 kB or more, which no dump of Determined's"
+    with pytest.raises(DetError, match=told), DeterminedDump(file):
         pass
 
 
