@@ -61,7 +61,11 @@ from det_jupyter.master.machine.rules.full_disks import note_room
 from det_jupyter.master.machine.rules.hanging import record_stall
 from det_jupyter.master.machine.rules.log_policies import agent_of, is_applied, policy_label
 from det_jupyter.master.machine.rules.recovering import note_first_step
-from det_jupyter.master.machine.rules.retention import delete_uploaded, record_deleted
+from det_jupyter.master.machine.rules.retention import (
+    delete_replaced,
+    delete_uploaded,
+    record_deleted,
+)
 from det_jupyter.master.machine.rules.searching import (
     on_target_reached,
     report_validation,
@@ -186,6 +190,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             known = allocation.last_step  # ranks on several computers save by themselves
             if known is None or record.steps_completed >= known.steps_completed:
                 allocation.last_step = record
+            if known is not None and record.steps_completed == known.steps_completed:
+                _drop_double(turn, trial)
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
@@ -236,6 +242,14 @@ def _add_checkpoint(
             return
     trial.checkpoints.append(record.uuid)
     trial.latest_checkpoint = CheckpointRef.built_from(record)
+
+
+def _drop_double(turn: Turn, trial: Trial) -> None:
+    """Delete the older one of a trial's two latest checkpoints, if they are of the same step."""
+    latest = [turn.state.checkpoints[uuid] for uuid in trial.checkpoints[-2:]]
+    if len(latest) == 2 and latest[0].steps_completed == latest[1].steps_completed:
+        experiment = turn.state.experiment(trial.experiment_id)
+        delete_replaced(turn, experiment, latest[0].uuid)
 
 
 def on_validation_reported(turn: Turn, event: ValidationReported) -> None:

@@ -1,6 +1,7 @@
 """Which checkpoints are kept or deleted when an experiment ends, or when its policy is changed.
 
-That of a change of an elastic trial's slots is deleted at its next change.
+That of a change of an elastic trial's slots is deleted at its next change; and one of two that
+ranks on several computers have saved of the same last step.
 
 A checkpoint is kept if any of these applies:
 

@@ -131,7 +131,7 @@ def test_a_row_has_what_a_list_shows(world: World) -> None:
         "error",
         0.5,
         1,
-        1,
+        (1, 1),
     )
     assert row.hparams == world.trial(4).hparams
     (first,) = find(world, label=["wide"]).rows
@@ -222,4 +222,9 @@ def test_a_row_says_what_the_experiment_trains(world: World) -> None:
     assert row.entrypoint == "Digits"
     assert (row.labels, row.description) == (["good", "wide"], "As on Monday")
     assert (row.metric, row.smaller_is_better, row.best_metric) == ("error", True, 0.25)
-    assert (row.num_trials, row.slots_per_trial, row.num_slots, row.progress) == (1, 1, 0, 1.0)
+    assert (row.num_trials, str(row.slots_per_trial), row.num_slots, row.progress) == (
+        1,
+        "1",
+        0,
+        1.0,
+    )

@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.contract.messages import MemoryShortage, State
 from det_jupyter.contract.run.journal import LastStepSaved
 from det_jupyter.contract.values.alerts import AlertKind
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.master.machine.model.events import Event, RecordArrived
 from det_jupyter.master.machine.rules import recovering
 from tests.unit.master.machine_invariants import check_machine
@@ -81,6 +82,19 @@ def test_deaths_with_progress_are_no_restarts_up_to_a_bound(
         assert world.trial().state is State.ACTIVE
     world.tell(*death(5, 50))
     assert world.trial().state is State.ERROR
+
+
+def test_of_two_computers_that_save_the_last_step_one_checkpoint_is_kept(world: World) -> None:
+    world.tell(saved(20))
+    *both, end = death(1, 30)
+    again = [saved(30, "of rank 1"), both[1]]
+    commands = world.tell(*both, *again)
+    assert [one.paths for one in commands if isinstance(one, DeleteCheckpoints)] == [
+        {"ckpt30": "/checkpoints/ckpt30"}
+    ]
+    world.tell(end)
+    trial = world.trial()
+    assert (trial.checkpoints, trial.num_recoveries) == (["ckpt20", "of rank 1"], 1)
 
 
 @pytest.mark.parametrize(
