@@ -6,7 +6,7 @@ Sphinx reads a copy of the pages in FOLDER/pages:
 
     docs/README.md         index.md, the front page
     docs/**/*.md           the same names; searching.md, as search.html is Sphinx's own
-    examples/*.ipynb       examples/, with outputs if build/executed/ has an executed copy
+    examples/*.ipynb       examples/, with the outputs that `make docs-examples` has stored in them
     CHANGELOG.md           changelog.md; so is CONTRIBUTING.md
     a heading of the list  a page of its own, such as train.md, above its pages in the menu
     the docstrings         api/, a page for each package and each public name
@@ -56,7 +56,6 @@ HANDLES = (
 )
 INDEX = "docs/README.md"
 TRY_START = f"try/{START}"
-_EXECUTED = ROOT / "build/executed"
 # A fence of code, in which nothing is a link; or a link to a file.
 _LINK = re.compile(
     r"^```.*?^```|`[^`\n]+`|(?P<mark>!?)\[(?P<text>[^\]]*)\]"
@@ -221,10 +220,9 @@ def stage(folder: Path) -> None:
 
 
 def _notebook(path: Path) -> str:
-    """Return a notebook as JSON, with the links of its copy; the executed one if there is one."""
+    """Return a notebook as JSON, with the links of its copy."""
     source = path.relative_to(ROOT).as_posix()
-    executed = _EXECUTED / path.name
-    notebook = json.loads((executed if executed.exists() else path).read_text(encoding="utf-8"))
+    notebook = json.loads(path.read_text(encoding="utf-8"))
     notebook["metadata"].setdefault("language_info", {})["pygments_lexer"] = "ipython3"
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":

@@ -32,7 +32,7 @@ templates_path = [str(Path(__file__).parent / "_templates")]  # autosummary look
 myst_heading_anchors = 4  # as GitHub has them, to which pages link
 myst_enable_extensions = ["attrs_inline"]
 myst_fence_as_directive = ["mermaid"]
-nb_execution_mode = "off"  # `make docs-examples` runs them
+nb_execution_mode = "off"  # `make docs-examples` stores their outputs
 nb_mime_priority_overrides = [("*", "application/vnd.jupyter.widget-view+json", None)]
 suppress_warnings = ["mystnb.unknown_mime_type"]  # ours, which JupyterLab draws; HTML is beside it
 
