@@ -63,6 +63,7 @@ _LINK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _CELL = re.compile(r"^```(yaml)?\n(?=%%det_experiment)", re.MULTILINE)
+_NOT_FOUND = "---\nnosearch: true\n---\n\n"
 _SECTION = re.compile(r"^## (?P<title>.+)\n\n(?P<items>(?:- .*\n)+)", re.MULTILINE)
 _ITEM = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\): (?P<about>.*)$", re.MULTILINE)
 
@@ -200,6 +201,11 @@ def llms_txt(base: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def is_history(name: str) -> bool:
+    """Whether a page says why or when something was made; users search for what and how."""
+    return name.startswith("decisions/") or name == "changelog.md"
+
+
 def stage(folder: Path) -> None:
     """Write the copies of all pages into an empty folder."""
     for source, name in places().items():
@@ -208,7 +214,8 @@ def stage(folder: Path) -> None:
         if source.endswith(".ipynb"):
             copy.write_text(_notebook(path), encoding="utf-8")
         elif path.is_file():
-            copy.write_text(linked(path.read_text(encoding="utf-8"), source), encoding="utf-8")
+            text = linked(path.read_text(encoding="utf-8"), source)
+            copy.write_text(_NOT_FOUND * is_history(name) + text, encoding="utf-8")
     names = [f"{section.name}.md" for section in sections()]
     for section in sections():
         (folder / f"{section.name}.md").write_text(section_page(section), encoding="utf-8")
@@ -224,9 +231,10 @@ def _notebook(path: Path) -> str:
     source = path.relative_to(ROOT).as_posix()
     notebook = json.loads(path.read_text(encoding="utf-8"))
     notebook["metadata"].setdefault("language_info", {})["pygments_lexer"] = "ipython3"
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "markdown":
-            cell["source"] = linked("".join(cell["source"]), source)
+    texts = [cell for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    for cell in texts:
+        cell["source"] = linked("".join(cell["source"]), source)
+    texts[0]["source"] += f'\n\n<a href="{path.name}" download>Download this notebook</a>'
     return json.dumps(notebook)
 
 
@@ -291,6 +299,8 @@ def build(folder: Path, builder: str = "html", url: str = "/") -> int:
     command = [sys.executable, "-m", "sphinx", "-b", builder, *strict, *map(str, paths)]
     done = subprocess.run(command, check=False)
     if builder == "html" and done.returncode == 0:
+        for path in ROOT.glob("examples/*.ipynb"):
+            shutil.copy(path, out / "examples")
         (out / "llms.txt").write_text(llms_txt(f"{url}{__version__}/"), encoding="utf-8")
         shutil.rmtree(folder / "try", ignore_errors=True)
         build_try(folder / "try", out / "try")
