@@ -48,7 +48,9 @@ nitpick_ignore_regex = [("py:.*", ".*")]
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = html_logo = "_static/icon.svg"  # that of the sidebar: slots, two of which are used
 html_theme_options = {
+    "logo": {"text": project},
     "github_url": "https://github.com/det-jupyter/det_jupyter",
     "header_links_before_dropdown": 7,
     "navbar_align": "left",
