@@ -101,9 +101,14 @@ def test_a_picture_of_both_themes_is_shown_in_each() -> None:
         assert light.with_name(light.name.replace("-light", "-dark")).exists()
 
 
-def test_links_of_all_copies_lead_to_copies(tmp_path: Path) -> None:
+def test_links_of_all_copies_lead_to_copies_and_the_search_leaves_history_out(
+    tmp_path: Path,
+) -> None:
     stage(tmp_path / "pages")
     for page in (tmp_path / "pages").rglob("*.md"):
+        is_history = page.parent.name == "decisions" or page.name == "changelog.md"
+        is_hidden = page.read_text().startswith("---\nnosearch: true\n---\n")
+        assert is_hidden == (is_history and page.name != "index.md"), page.name
         for link in _LINK.findall(_CODE.sub("", page.read_text())):
             is_there = (page.parent / link).exists() or link == "api/index.md"  # see stage_api
             assert is_there, f"{page.name}: {link}"
