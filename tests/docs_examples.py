@@ -51,11 +51,11 @@ def execute(name: str) -> int:
         shutil.copytree(EXAMPLES, Path(folder, "examples"))
         with det_home(Path(folder, "home"), {"TMPDIR": folder}):
             document, _ = run_notebook(path, Path(folder, "examples"))
-        replaced = {folder: "~", os.path.expanduser("~"): "~", socket.gethostname(): "laptop"}
+        names = {folder: "~", os.path.expanduser("~"): "~", socket.gethostname(): "laptop"}
         for cell in document.cells:
             if cell.cell_type == "code":
                 cell.metadata.clear()  # when it ran
-                cell.outputs = [shown(each, replaced) for each in cell.outputs]
+                cell.outputs = [shown(each, names) for each in cell.outputs]
     document.metadata.pop("widgets", None)
     document.metadata.language_info = {"name": "python"}
     nbformat.write(document, path)
@@ -63,22 +63,26 @@ def execute(name: str) -> int:
     return path.stat().st_size
 
 
-def shown(output: Any, replaced: dict[str, str]) -> Any:
-    """Return an output with what a page shows of it, without names of this computer."""
+def shown(output: Any, names: dict[str, str]) -> Any:
+    """Return an output with what a page shows of it, with other names for those given."""
     if "data" in output:
-        output.data = {kind: output.data[kind] for kind in SHOWN if kind in output.data}
         output.metadata = {}
-        for kind, text in output.data.items():
-            output.data[kind] = renamed(text, replaced)
+        output.data = {
+            kind: renamed(output.data[kind], names)
+            if kind.startswith("text/")
+            else output.data[kind]
+            for kind in SHOWN
+            if kind in output.data
+        }
     elif "text" in output:
-        output.text = _REDRAWN.sub("", renamed(output.text, replaced))
+        output.text = _REDRAWN.sub("", renamed(output.text, names))
     return output
 
 
-def renamed(text: str, replaced: dict[str, str]) -> str:
-    """Return text with other names in place of those of this computer."""
-    for name, other in replaced.items():
-        text = text.replace(name, other)
+def renamed(text: str, names: dict[str, str]) -> str:
+    """Return text with other names in place of those given, where these are whole words."""
+    for name, other in names.items():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", other, text)
     return text
 
 
