@@ -73,7 +73,7 @@ def close(failure: BaseException | None = None) -> None:
     global _context
     context, _context = _context, None
     if context is not None:
-        context.__exit__(failure and type(failure), failure, None)
+        context.__exit__(type(failure) if failure else None, failure, None)
 
 
 @atexit.register
