@@ -6,7 +6,7 @@ Sphinx reads a copy of the pages in FOLDER/pages:
 
     docs/README.md         index.md, the front page
     docs/**/*.md           the same names; searching.md, as search.html is Sphinx's own
-    examples/*.ipynb       examples/, with outputs if build/executed/ has an executed copy
+    examples/*.ipynb       examples/, with the outputs that `make docs-examples` has stored in them
     CHANGELOG.md           changelog.md; so is CONTRIBUTING.md
     a heading of the list  a page of its own, such as train.md, above its pages in the menu
     the docstrings         api/, a page for each package and each public name
@@ -56,7 +56,6 @@ HANDLES = (
 )
 INDEX = "docs/README.md"
 TRY_START = f"try/{START}"
-_EXECUTED = ROOT / "build/executed"
 # A fence of code, in which nothing is a link; or a link to a file.
 _LINK = re.compile(
     r"^```.*?^```|`[^`\n]+`|(?P<mark>!?)\[(?P<text>[^\]]*)\]"
@@ -64,6 +63,7 @@ _LINK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _CELL = re.compile(r"^```(yaml)?\n(?=%%det_experiment)", re.MULTILINE)
+_NOT_FOUND = "---\nnosearch: true\n---\n\n"
 _SECTION = re.compile(r"^## (?P<title>.+)\n\n(?P<items>(?:- .*\n)+)", re.MULTILINE)
 _ITEM = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)]+)\): (?P<about>.*)$", re.MULTILINE)
 
@@ -201,6 +201,11 @@ def llms_txt(base: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def is_history(name: str) -> bool:
+    """Whether a page says why or when something was made; users search for what and how."""
+    return name.startswith("decisions/") or name == "changelog.md"
+
+
 def stage(folder: Path) -> None:
     """Write the copies of all pages into an empty folder."""
     for source, name in places().items():
@@ -209,7 +214,8 @@ def stage(folder: Path) -> None:
         if source.endswith(".ipynb"):
             copy.write_text(_notebook(path), encoding="utf-8")
         elif path.is_file():
-            copy.write_text(linked(path.read_text(encoding="utf-8"), source), encoding="utf-8")
+            text = linked(path.read_text(encoding="utf-8"), source)
+            copy.write_text(_NOT_FOUND * is_history(name) + text, encoding="utf-8")
     names = [f"{section.name}.md" for section in sections()]
     for section in sections():
         (folder / f"{section.name}.md").write_text(section_page(section), encoding="utf-8")
@@ -221,14 +227,14 @@ def stage(folder: Path) -> None:
 
 
 def _notebook(path: Path) -> str:
-    """Return a notebook as JSON, with the links of its copy; the executed one if there is one."""
+    """Return a notebook as JSON, with the links of its copy."""
     source = path.relative_to(ROOT).as_posix()
-    executed = _EXECUTED / path.name
-    notebook = json.loads((executed if executed.exists() else path).read_text(encoding="utf-8"))
+    notebook = json.loads(path.read_text(encoding="utf-8"))
     notebook["metadata"].setdefault("language_info", {})["pygments_lexer"] = "ipython3"
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "markdown":
-            cell["source"] = linked("".join(cell["source"]), source)
+    texts = [cell for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    for cell in texts:
+        cell["source"] = linked("".join(cell["source"]), source)
+    texts[0]["source"] += f'\n\n<a href="{path.name}" download>Download this notebook</a>'
     return json.dumps(notebook)
 
 
@@ -293,6 +299,8 @@ def build(folder: Path, builder: str = "html", url: str = "/") -> int:
     command = [sys.executable, "-m", "sphinx", "-b", builder, *strict, *map(str, paths)]
     done = subprocess.run(command, check=False)
     if builder == "html" and done.returncode == 0:
+        for path in ROOT.glob("examples/*.ipynb"):
+            shutil.copy(path, out / "examples")
         (out / "llms.txt").write_text(llms_txt(f"{url}{__version__}/"), encoding="utf-8")
         shutil.rmtree(folder / "try", ignore_errors=True)
         build_try(folder / "try", out / "try")

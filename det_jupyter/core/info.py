@@ -124,6 +124,8 @@ class TrialInfo:
         """This object. In Determined it is another object, with the trial's attributes."""
         return self
 
+    _trial_info = trial  # as scripts for Determined name it
+
     @property
     def allocation_id(self) -> str:
         """Id of this allocation: the period in which the trial holds slots."""

@@ -32,7 +32,7 @@ templates_path = [str(Path(__file__).parent / "_templates")]  # autosummary look
 myst_heading_anchors = 4  # as GitHub has them, to which pages link
 myst_enable_extensions = ["attrs_inline"]
 myst_fence_as_directive = ["mermaid"]
-nb_execution_mode = "off"  # `make docs-examples` runs them
+nb_execution_mode = "off"  # `make docs-examples` stores their outputs
 nb_mime_priority_overrides = [("*", "application/vnd.jupyter.widget-view+json", None)]
 suppress_warnings = ["mystnb.unknown_mime_type"]  # ours, which JupyterLab draws; HTML is beside it
 
@@ -48,7 +48,9 @@ nitpick_ignore_regex = [("py:.*", ".*")]
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = html_logo = "_static/icon.svg"  # that of the sidebar: slots, two of which are used
 html_theme_options = {
+    "logo": {"text": project},
     "github_url": "https://github.com/det-jupyter/det_jupyter",
     "header_links_before_dropdown": 7,
     "navbar_align": "left",

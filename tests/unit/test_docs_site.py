@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.front.verbs.docs_pages import REPOSITORY
+from tests.docs_examples import MOST_BYTES, SHOWN
 from tests.docs_site import (
     HANDLES,
     INDEX,
@@ -99,12 +101,33 @@ def test_a_picture_of_both_themes_is_shown_in_each() -> None:
         assert light.with_name(light.name.replace("-light", "-dark")).exists()
 
 
-def test_links_of_all_copies_lead_to_copies(tmp_path: Path) -> None:
+def test_links_of_all_copies_lead_to_copies_and_the_search_leaves_history_out(
+    tmp_path: Path,
+) -> None:
     stage(tmp_path / "pages")
     for page in (tmp_path / "pages").rglob("*.md"):
+        is_history = page.parent.name == "decisions" or page.name == "changelog.md"
+        is_hidden = page.read_text().startswith("---\nnosearch: true\n---\n")
+        assert is_hidden == (is_history and page.name != "index.md"), page.name
         for link in _LINK.findall(_CODE.sub("", page.read_text())):
             is_there = (page.parent / link).exists() or link == "api/index.md"  # see stage_api
             assert is_there, f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize(
+    "example", sorted(ROOT.glob("examples/*.ipynb")), ids=lambda path: path.stem
+)
+def test_examples_show_what_they_have_printed(example: Path) -> None:
+    text = example.read_text(encoding="utf-8")
+    cells = [each for each in json.loads(text)["cells"] if each["cell_type"] == "code"]
+    kinds = {
+        kind for each in cells for output in each["outputs"] for kind in output.get("data", ())
+    }
+    assert all(each["execution_count"] for each in cells), "run `make docs-examples`"
+    assert "text/html" in kinds
+    assert kinds <= set(SHOWN)
+    assert len(text) <= MOST_BYTES
+    assert "/tmp/" not in text, "a folder of the computer that ran it"
 
 
 def test_a_part_has_its_pages_in_its_menu() -> None:

@@ -29,11 +29,15 @@ USED = {
         "TensorboardMode TrainContext Unit init"
     ),
     "determined.errors": "CheckpointNotFound InvalidExperimentException InvalidHP",
-    "determined.experimental": "Determined client",
+    "determined.experimental": "Determined client core_v2",
     "determined.experimental.client": (
         "Checkpoint CheckpointSortBy Determined DownloadMode Experiment ExperimentState OrderBy "
         "Model ModelOrderBy ModelSortBy ModelVersion Trial create_experiment create_model "
         "get_checkpoint get_experiment get_model get_models get_trial list_experiments login"
+    ),
+    "determined.experimental.core_v2": (
+        "Config DefaultConfig DistributedContext PreemptMode TensorboardMode UnmanagedConfig "
+        "close init init_context url_reverse_webui_exp_view"
     ),
     "determined.pytorch": (
         "Batch CheckpointLoadContext DataLoader Epoch LRScheduler MetricReducer PyTorchCallback "
