@@ -21,14 +21,14 @@ CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time"
 LEAST_S = 10.0
 TRIED_S, HELD_S = 5.0, 600.0
 # Whose last argument, and whose `timeout` is a limit.
-LAST = {"join", "timeout", "wait", "wait_for", "wait_until"}
+LAST = {"join", "result", "timeout", "wait", "wait_for", "wait_until"}
 NAMED = {
     "Barrier", "check_output", "communicate", "create_connection", "execute_interactive", "get",
-    "get_msg", "join", "pause", "run", "wait", "wait_for", "wait_for_ready",
+    "get_msg", "join", "pause", "result", "run", "wait", "wait_for", "wait_for_ready",
 }  # fmt: skip
 # For it to be worth while to parse a file: only then can it have what is looked for.
 TIMED = re.compile(rf"\btime\.(?:{'|'.join(CLOCKS)})\b")
-SUSPECT = re.compile(r"timeout|while .*time\.|\b(?:join|wait|wait_for|wait_until)\(.*\d\)")
+SUSPECT = re.compile(rf"timeout|(?:assert|while) .*time\.|\b(?:{'|'.join(LAST)})\(.*\d\)")
 # Those whose subject is how long that may take, and stand-ins for programs that have a limit.
 LIMITED = {
     "browser/screenshot.py", "docs_recording.py", "reader_pages.py",
@@ -177,12 +177,18 @@ def limited_waits(source: str) -> list[int]:
         match node:
             case ast.While(test=test) if has_clock(test):
                 found.append(node.lineno)
+            case ast.Assert(test=test) if any(is_now(less) for less, _ in bounds(test)):
+                found.append(node.lineno)
             case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name), args=args):
                 limits = args[-1:] if name in LAST else []
                 if name in NAMED:
                     limits += [each.value for each in node.keywords if each.arg == "timeout"]
                 found += [node.lineno for each in limits if is_limit(each)]
     return found
+
+
+def is_now(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and has_clock(value.func)
 
 
 def is_limit(value: ast.expr) -> bool:
@@ -194,12 +200,12 @@ def test_waits_for_a_number_of_seconds_are_found_however_they_are_written() -> N
     for refused in (
         "experiment.wait(60)", "thread.join(timeout=10)", "subprocess.run(command, timeout=5.0)",
         "while time.monotonic() < deadline: pass", 'wait_until(is_there, "it is there", 30)',
-        "asyncio.timeout(20)",
+        "asyncio.timeout(20)", "future.result(timeout=5)", "assert time.monotonic() < deadline",
     ):  # fmt: skip
         assert SUSPECT.search(refused), refused
         assert limited_waits(refused), refused
     for fine in (
         "experiment.wait()", "experiment.wait(timeout=0.1)", "event.wait(600)",
-        "while not is_there: pass", "places.get(name)",
+        "while not is_there: pass", "places.get(name)", "assert time.monotonic() > begun",
     ):  # fmt: skip
         assert not limited_waits(fine), fine

@@ -124,8 +124,6 @@ def test_agent_without_runs_leaves_at_once(
             await asyncio.sleep(0)
         service.close()
         linking.cancel()
-        done, _ = await asyncio.wait({linking}, timeout=2)
-        linking.cancel()
-        assert done
+        await asyncio.wait({linking})
 
     asyncio.run(act())

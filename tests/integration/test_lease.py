@@ -188,7 +188,7 @@ def test_watcher_that_cannot_be_started_ends_no_loop_and_lets_no_rank_start(
             lease.keep_watched()
             with pytest.raises(StartFailed, match="has not answered"):
                 await lease.hold()
-        monkeypatch.setattr(lease_module, "_ANSWER_S", 5.0)
+        monkeypatch.setattr(lease_module, "_ANSWER_S", 600.0)
         await lease.hold()
         await lease.close()
 

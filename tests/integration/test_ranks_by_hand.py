@@ -184,9 +184,7 @@ class Job:
 
     def errors(self) -> list[str]:
         """Return the last line that each printed, once all have ended."""
-        deadline = time.monotonic() + 60
         while any(psutil.pid_exists(pid) for pid in self.pids):
-            assert time.monotonic() < deadline
             time.sleep(0.005)
         ends = [file.read_text().strip() for file in self.files]
         return [end.rpartition("\n")[2] for end in ends]
@@ -471,12 +469,10 @@ def test_what_is_no_hello_ends_nothing_where_there_is_no_secret_to_know(lab: Lab
 
 
 def connected(port: int) -> socket.socket:
-    deadline = time.monotonic() + 30
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port))
         except ConnectionRefusedError:
-            assert time.monotonic() < deadline
             time.sleep(0.05)
 
 

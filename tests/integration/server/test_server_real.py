@@ -115,12 +115,13 @@ async def test_a_reader_that_is_stopped_is_replaced_by_its_master(
     socket = await client.socket()
     hello = await next_hello(socket)
     await until(lambda: extension._monitor.is_following, "the server follows, too")
-    monkeypatch.setattr(reader_sockets, "_ANSWER_S", 0.5)
     stuck = find(home.path, "det_jupyter.reader")
     assert stuck is not None
     stuck.suspend()
-    other = await client.socket()
-    assert await heard(other) is None
+    with monkeypatch.context() as limits:
+        limits.setattr(reader_sockets, "_ANSWER_S", 0.5)
+        other = await client.socket()
+        assert await heard(other) is None
     assert (other.close_code, "does not answer" in (other.close_reason or "")) == (1013, True)
     assert await heard(socket) is None
     again = await client.socket()

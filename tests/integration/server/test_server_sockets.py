@@ -248,12 +248,13 @@ async def test_a_reader_that_does_not_answer_is_ended_by_its_master(
 ) -> None:
     socket = await client.socket()
     await heard(socket)
-    monkeypatch.setattr(reader_sockets, "_ANSWER_S", 0.5)
     assert reader.process is not None
     stuck = psutil.Process(reader.process.pid)
     stuck.suspend()
-    other = await client.socket()
-    assert await heard(other) is None
+    with monkeypatch.context() as limits:
+        limits.setattr(reader_sockets, "_ANSWER_S", 0.5)
+        other = await client.socket()
+        assert await heard(other) is None
     assert (other.close_code, other.close_reason) == (
         1013,
         "the reader does not answer; it is ended, and another is started",

@@ -560,7 +560,7 @@ def test_signed_frames_of_several_messages_arrive() -> None:
     with pair((b"up", b"down")) as (ours, theirs), ThreadPoolExecutor() as threads:
         sending = threads.submit(run, ours.send(FrameKind.REDUCE, 1, [whole, b"end"]))
         assert received(theirs) == (FrameKind.REDUCE, 1, whole + b"end")
-        sending.result(10)
+        sending.result()
 
 
 @contextmanager

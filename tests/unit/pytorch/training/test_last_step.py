@@ -169,7 +169,7 @@ def test_a_rank_that_looks_late_waits_for_the_one_that_saves(
             time.sleep(0.3)
 
         other.save(PeerLost("gone"), steps_completed=4, batches=4, is_whole=True, write=write)
-        assert late[0].result(timeout=5) == []
+        assert late[0].result() == []
     assert [one.steps_completed for one in gang.records] == [4]
 
 
@@ -187,7 +187,7 @@ def test_the_next_rank_saves_if_the_one_that_saves_is_killed_too(gang: Gang) -> 
         assert not saving.done()
         process.kill()
         process.wait()
-        assert len(saving.result(timeout=5)) == 2
+        assert len(saving.result()) == 2
 
 
 def test_nothing_is_saved_in_the_middle_of_a_step_or_without_all_states(
