@@ -80,7 +80,7 @@ def program_of(process: psutil.Process) -> str:
 def lived(home: DetHome, temporary: Path) -> Iterator[Lived]:
     client = home.client()
     credentials = client.session.post("/agents/elsewhere/credentials", {})
-    config = slow(0.05, environment={"environment_variables": [SECRET_NAME]})
+    config = slow(0.3, environment={"environment_variables": [SECRET_NAME]})
     config["searcher"]["max_length"] = {"batches": 100_000}
     capsule = capture_trial(client, "SmallTrial", TRIAL_SOURCE)
     with pytest.MonkeyPatch.context() as patch:

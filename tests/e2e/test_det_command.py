@@ -50,7 +50,7 @@ class Folder:
                                       "        loss")  # fmt: skip
         (path / "model_def.py").write_text(trial)
         self.write("config.yaml", small_config(entrypoint="model_def:SmallTrial"))
-        self.write("slow.yaml", slow(0.05, entrypoint="model_def:SmallTrial", name="slow",
+        self.write("slow.yaml", slow(0.3, entrypoint="model_def:SmallTrial", name="slow",
                                      searcher={"name": "single", "metric": "error",
                                                "max_length": {"batches": 3000}}))  # fmt: skip
 

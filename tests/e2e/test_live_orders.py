@@ -55,7 +55,7 @@ def tags(folder: Path) -> set[str]:
 
 
 def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client, tmp_path: Path) -> None:
-    long = slow(0.02, searcher={"name": "single", "metric": "error", "max_length": 3000})
+    long = slow(0.05, searcher={"name": "single", "metric": "error", "max_length": 10_000})
     experiment = submit(client, long)
     wait_for_steps(experiment, 3)
     trial = experiment.trial

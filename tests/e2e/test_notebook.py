@@ -71,7 +71,7 @@ def test_a_kernel_of_the_tests_is_known_and_ends_with_what_it_was_forked_from(
 
 
 def test_the_cell_returns_at_once_with_a_handle(book: Notebook) -> None:
-    outputs = book.check(cell(pause_s=0.02, batches=4000))
+    outputs = book.check(cell(pause_s=0.2, batches=4000))
     assert "small" in outputs.all_text
     assert book.check("print(type(experiment).__name__)").text == "NotebookExperiment\n"
     assert book.check("print(experiment.state)").text == "ACTIVE\n"
@@ -82,7 +82,7 @@ def test_a_button_is_obeyed_while_a_cell_runs(
     book: Notebook, client: Client, tmp_path: Path
 ) -> None:
     book.check("import os; os.environ['JPY_SESSION_NAME'] = 'book.ipynb'")  # as JupyterLab does
-    book.check(cell(pause_s=0.05, batches=4000))
+    book.check(cell(pause_s=0.2, batches=4000))
     book.check("from det_jupyter.front.notebook.handles.experiment_handles import live_view")
     comm_id = book.check("print(live_view(experiment.id)._widget.own_id)").text.strip()
     subshell_id = book.new_subshell()
@@ -122,7 +122,7 @@ def test_vs_code_gets_the_widget_in_the_output(book: Notebook) -> None:
 
 
 def test_interrupting_the_wait_leaves_the_trial_alone(book: Notebook, client: Client) -> None:
-    book.check(cell(pause_s=0.02, batches=4000))
+    book.check(cell(pause_s=0.2, batches=4000))
     experiment = Experiment(client, client.experiments()[-1].id)
     wait_for_steps(experiment, 1)
     book.check("import _thread, threading\nthreading.Timer(0.5, _thread.interrupt_main).start()")
@@ -173,8 +173,8 @@ def test_two_notebooks_submitting_at_once_share_the_slots(
 
 
 def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
-    experiment = submit(client, slow(0.02, searcher={
-        "name": "single", "metric": "error", "max_length": {"batches": 2000}}))  # fmt: skip
+    experiment = submit(client, slow(0.1, searcher={
+        "name": "single", "metric": "error", "max_length": {"batches": 10_000}}))  # fmt: skip
     wait_for_steps(experiment, 3)
     rank = wait_until(lambda: experiment.trial.ranks[1:], "rank 1 is up")[0]
     wait_until(lambda: Path(rank.connection_file).exists(), "its kernel has a connection file")

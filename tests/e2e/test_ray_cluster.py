@@ -141,8 +141,8 @@ def test_a_trial_whose_node_leaves_goes_on_elsewhere(
     wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents")
     (leaves,) = on_the_node()
     (stays,) = agents_on_nodes(client).keys() - {leaves}
-    blocker = submit(client, slow(0.1, **LONG))  # one trial on each node
-    moved = submit(client, slow(0.1, **LONG))
+    blocker = submit(client, slow(0.4, **LONG))  # one trial on each node
+    moved = submit(client, slow(0.4, **LONG))
     for each in (blocker, moved):
         wait_for_steps(each, 2)
     if agent_of(moved) != leaves:
@@ -160,7 +160,7 @@ def test_a_trial_whose_node_leaves_goes_on_elsewhere(
 @pytest.mark.usefixtures("joined")
 def test_a_removed_cluster_leaves_no_agent_and_its_trial_waits(client: Client) -> None:
     pids = agents_on_nodes(client).values()
-    experiment = submit(client, slow(0.1, **LONG))
+    experiment = submit(client, slow(0.4, **LONG))
     wait_for_steps(experiment, 2)
     with pytest.raises(NotFound, match="there is no cluster x; there are: ray"):
         client.remove_cluster("x")

@@ -118,6 +118,7 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
     experiment.wait()
     if number == signal.SIGTERM:
         assert agents_of(experiment) != [first]
+        assert [agent.slots for agent in client.agents() if agent.id == first] == [[]]
         # The ranks have left as for a preemption.
         assert len({each.steps_completed for each in experiment.checkpoints()} - {STEPS}) == 1
         nodes[first].start()
@@ -144,15 +145,6 @@ def test_ranks_end_while_their_agent_is_stopped(
     experiment.wait()
     assert experiment.view.trials[0].restarts == 0
     assert_same(experiment, undisturbed)
-
-
-def test_agent_that_exits_without_a_trial_offers_no_slots_any_more(
-    client: Client, nodes: dict[str, Node]
-) -> None:
-    nodes["b"].end()
-    assert [agent.slots for agent in client.agents() if agent.id == "b"] == [[]]
-    nodes["b"].start()
-    nodes["b"].wait_until_connected(client)
 
 
 @pytest.mark.long
@@ -352,16 +344,6 @@ def test_unknown_token_and_other_certificate_are_refused(
         http.get("/api/v1/agents/b/clock")
 
 
-def test_master_that_restarts_is_found_at_the_same_port(
-    client: Client, home: DetHome, nodes: dict[str, Node]
-) -> None:
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 5)
-    home.master().kill()
-    experiment.wait()
-    assert losses(experiment)[0] == list(range(1, STEPS + 1))
-
-
 def test_agents_stay_when_everything_is_stopped_and_their_gangs_end_at_once(
     client: Client, home: DetHome, nodes: dict[str, Node]
 ) -> None:
@@ -379,9 +361,11 @@ def test_agents_stay_when_everything_is_stopped_and_their_gangs_end_at_once(
     assert renewed.experiment(experiment.id).state == State.CANCELED
 
 
-def test_port_that_was_taken_when_the_master_started_is_opened_later(
+def test_master_that_restarts_is_found_at_its_port_though_that_was_taken_at_first(
     client: Client, home: DetHome, nodes: dict[str, Node]
 ) -> None:
+    experiment = submit(client, slow(0.05))
+    wait_for_steps(experiment, 5)
     port = int(nodes["b"].credentials.url.rpartition(":")[2])
     master = home.master()
     master.kill()
@@ -392,6 +376,8 @@ def test_port_that_was_taken_when_the_master_started_is_opened_later(
         other.listen()
         (problem,) = wait_until(Client(connect()).problems, "the problem is reported")
         assert f"port {port}, which cannot be opened" in problem
+    experiment.wait()
+    assert losses(experiment)[0] == list(range(1, STEPS + 1))
     nodes["b"].wait_until_connected(client)
 
 

@@ -59,7 +59,7 @@ def server(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def training(home: DetHome, node: Node) -> Iterator[Experiment]:
     """Return an experiment whose trial trains on the two ranks of the agent."""
     client = home.client()
-    experiment = submit(client, slow(0.02, **LONG))
+    experiment = submit(client, slow(0.1, **LONG))
     wait_for_steps(experiment, 3)
     for rank in ranks(experiment):
         wait_until(Path(rank.connection_file).exists, "the rank can be reached")

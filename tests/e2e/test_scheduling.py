@@ -151,7 +151,8 @@ def test_a_gang_over_two_agents_trains_as_one_on_one(client: Client) -> None:
 
 
 def test_a_trial_without_slots_runs_while_all_slots_are_held(client: Client) -> None:
-    holder = submit(client, slow(0.05, resources={"slots_per_trial": 4}))
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 10_000}}
+    holder = submit(client, slow(0.2, resources={"slots_per_trial": 4}, searcher=length))
     wait_for_steps(holder, 3)
 
     light = submit(client, small_config(resources={"slots_per_trial": 0}))

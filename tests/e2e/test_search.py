@@ -39,13 +39,13 @@ RANDOM = {"name": "random", "metric": "error", "max_length": {"batches": 90}, "m
 SHORT = {"max_length": {"batches": 20}, "max_trials": 5}
 
 
-def search(searcher: dict[str, Any], *, pause_s: float = 0.0, slots: int = 1) -> dict[str, Any]:
+def search(searcher: dict[str, Any], *, pause_s: float = 0.0) -> dict[str, Any]:
     return small_config(
         name=searcher["name"],
         hyperparameters=HPARAMS | {"pause_s": pause_s},
         searcher=searcher,
         min_validation_period={"batches": 10},
-        resources={"slots_per_trial": slots},
+        resources={"slots_per_trial": 1},
     )
 
 
@@ -98,15 +98,6 @@ def test_asha_trains_the_best_on_as_if_they_had_never_stopped(
     assert {trial.steps_completed for trial in trials} == {10, 30, 90}
     assert sum(trial.steps_completed == 10 for trial in trials) >= 4
     assert all(len(t.rung_metrics) == {10: 1, 30: 2, 90: 3}[t.steps_completed] for t in trials)
-
-
-def test_asha_trains_the_best_on_two_slots_on_as_if_they_had_never_stopped(client: Client) -> None:
-    halved = run(client, search(HALVING, slots=2))
-    assert_went_on(halved, run(client, search(RANDOM | {"max_trials": 4}, slots=2)))
-    trials = halved.view.trials
-    assert {trial.steps_completed for trial in trials} == {30, 90}
-    assert sum(trial.steps_completed == 30 for trial in trials) >= 2
-    assert all(len(t.rung_metrics) == {30: 1, 90: 2}[t.steps_completed] for t in trials)
 
 
 def trained(experiment: Experiment) -> int:

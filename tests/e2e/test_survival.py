@@ -80,12 +80,6 @@ def test_an_undisturbed_run_has_every_record_once(undisturbed: dict[str, Any]) -
     assert undisturbed["error"][0] == [20, 40, 60]
 
 
-def test_two_equal_runs_end_equal(client: Client, undisturbed: dict[str, Any]) -> None:
-    experiment = submit(client, small_config())
-    experiment.wait()
-    assert_equal_to(undisturbed, experiment)
-
-
 def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[str, Any]) -> None:
     experiment = submit(client, slow(0.03))
     wait_for_steps(experiment, random.randint(3, 30))

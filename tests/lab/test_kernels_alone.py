@@ -129,6 +129,16 @@ def open_notebook(page: Page, lab: Lab, name: str) -> LabPage:
     return ui
 
 
+def show_lab(page: Page, lab: Lab) -> LabPage:
+    """Show JupyterLab without a document; load it only if the tab shows something else."""
+    ui = LabPage(page)
+    if ui.is_at(lab.root):
+        ui.tidy()
+    else:
+        ui.open(lab.url("alone"))
+    return ui
+
+
 def see_live(page: Page, *badges: str) -> None:
     """Wait until both experiments are drawn live, in these states, with their curves."""
     expect(page.locator(".det-badge")).to_have_text(list(badges))
@@ -336,8 +346,11 @@ def test_copy_that_is_not_trusted_shows_the_pictures(
 def search(page: Page, lab: Lab) -> Locator:
     """The view of a search with 100 results, and then 50 more, in a notebook."""
     lab.write_notebook("search.ipynb", SEARCH.format(root=str(ROOT)), ADVANCE)
-    ui = open_notebook(page, lab, "search.ipynb")
+    ui = show_lab(page, lab)
+    ui.run("docmanager:open", path="search.ipynb")
+    ui.notebook.wait()
     ui.notebook.run_all()
+    lab.wait_for_layout("search.ipynb")
     view = page.locator(".jp-Notebook:visible .det-view").first
     expect(view).to_contain_text("of 200 trials done")
     return view
@@ -379,8 +392,7 @@ def test_a_server_without_the_extension_is_told_how_to_get_it(
     page: Page, complaints: Complaints, lab: Lab
 ) -> None:
     complaints.watch(page)
-    ui = LabPage(page)
-    ui.open(lab.url("without"))
+    ui = show_lab(page, lab)
     expect(ui.status).to_have_attribute("data-det-link", "no-extension")
     banner = ui.sidebar.open().node.locator(".jp-DetLinkBanner")
     expect(banner.locator("code")).to_have_text("jupyter server extension enable det_jupyter")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import nbformat
 import pytest
 from playwright.sync_api import Page, expect
@@ -33,6 +35,16 @@ PLAIN = """def finetune(core_context, hparams):
 
         trainer = Trainer(max_epochs=1)
         trainer.fit(hparams["model"])
+"""
+FUNCTION = """import time
+
+def wait(core_context):
+    while not core_context.preempt.should_preempt():
+        time.sleep(0.1)
+"""
+OF_FUNCTION = """name: from the button
+entrypoint: wait
+searcher: {name: single, metric: loss, max_length: {batches: 1}}
 """
 SUBMIT_PLAIN = """%%det_experiment
 entrypoint: finetune
@@ -117,14 +129,10 @@ def test_views_go_on_when_the_kernel_is_restarted(shown: LabPage) -> None:
     shown.notebook.see(3).get_by_role("tab", name="Overview").click()
 
 
-def test_a_notebook_without_a_kernel_is_live(shown: LabPage) -> None:
+def test_outputs_are_pictures_when_the_setting_says_so_and_live_without_a_kernel(
+    shown: LabPage,
+) -> None:
     shown.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
-    shown.reload()
-    see_live(shown)
-
-
-def test_outputs_are_pictures_when_the_setting_says_so(shown: LabPage) -> None:
-    see_live(shown)
     shown.set(liveOutputs=False)
     shown.reload()
     picture = shown.notebook.see(3).locator(".jp-OutputArea-output img").first
@@ -135,8 +143,9 @@ def test_outputs_are_pictures_when_the_setting_says_so(shown: LabPage) -> None:
 
 
 def test_notebook_7_draws_live_outputs_from_the_server(
-    page: Page, lab: Lab, book: str, client: Client
+    open_page: Callable[[], Page], lab: Lab, book: str, client: Client
 ) -> None:
+    page = open_page()
     page.goto(lab.notebook_url(book))
     notebook = LabPage(page)
     expect(page.locator(".jp-Cell")).to_have_count(4)
@@ -154,7 +163,10 @@ def test_notebook_7_draws_live_outputs_from_the_server(
     expect(notebook.sidebar.open().row(running)).to_be_visible()
 
 
-def test_the_tree_of_notebook_7_loads(page: Page, lab: Lab, client: Client) -> None:
+def test_the_tree_of_notebook_7_loads(
+    open_page: Callable[[], Page], lab: Lab, client: Client
+) -> None:
+    page = open_page()
     page.goto(f"{lab.root}tree?token={lab.token}")
     expect(page.locator(".jp-DirListing-content")).to_be_visible()
 
@@ -162,8 +174,7 @@ def test_the_tree_of_notebook_7_loads(page: Page, lab: Lab, client: Client) -> N
 def test_the_toolbar_makes_a_cell_an_experiment_and_runs_it(
     ui: LabPage, lab: Lab, trials: Trials
 ) -> None:
-    config = CONFIG.format(name="from the button", pause_s=0.05, batches=4000)
-    lab.write_notebook("button.ipynb", SOURCE, config)
+    lab.write_notebook("button.ipynb", FUNCTION, OF_FUNCTION)
     ui.run("docmanager:open", path="button.ipynb")
     ui.notebook.wait()
     ui.run("notebook:run-cell")

@@ -34,7 +34,7 @@ def training(module_trials: Trials) -> Experiment:
     for view in client.experiments():
         if view.name == "trains" and view.state == "ACTIVE":
             return Experiment(client, view.id)
-    return module_trials.train(name="trains", slots=2, steps=45, pause_s=0.1)
+    return module_trials.train(name="trains", slots=2, steps=45)
 
 
 def test_all_tabs_of_a_page_have_what_they_are_for(ui: LabPage, training: Experiment) -> None:
@@ -280,7 +280,7 @@ def test_markup_and_scripts_in_texts_are_only_shown(
     config = {
         "name": HOSTILE, "description": HOSTILE, "entrypoint": "SmallTrial",
         "labels": [HOSTILE[:60]],
-        "hyperparameters": {"global_batch_size": 16, "pause_s": 0.02},
+        "hyperparameters": {"global_batch_size": 16, "pause_s": 0.2},
         "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 40_000}},
         "resources": {"slots_per_trial": 1},
     }  # fmt: skip

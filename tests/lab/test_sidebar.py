@@ -142,8 +142,11 @@ def test_finished_experiments_are_searched_filtered_and_sorted(
     sidebar.ended.filter(has_text="banana").locator(".det-chip", has_text="good").click()
     expect(sidebar.ended).to_have_count(2)
     lab.wait_for_state("sidebar", lambda kept: kept["labels"] == ["good"])
-    ui.reload()  # what the list was narrowed to is kept
+    ui.run("det:compare-experiments", experiment_ids=[runs.id, runs.id - 1])
+    lab.wait_for_layout("det-comparison")
+    ui.reload()  # what the list was narrowed to is kept, and what was open
     expect(sidebar.ended).to_have_count(2)
+    expect(ui.comparison).to_contain_text("banana")
     sidebar.node.get_by_role("button", name="Also without the label good").click()
     sidebar.node.get_by_label("Status", exact=True).select_option("error")
     expect(sidebar.ended.filter(has_text="apple")).to_have_count(0)
@@ -177,7 +180,7 @@ def test_labels_are_edited_and_experiments_archived(ui: LabPage, runs: Experimen
     expect(row).to_be_visible()
 
 
-def test_selected_experiments_are_compared(ui: LabPage, lab: Lab, runs: Experiment) -> None:
+def test_selected_experiments_are_compared(ui: LabPage, runs: Experiment) -> None:
     sidebar = ui.sidebar.open()
     for name in ("apple", "cherry"):
         sidebar.ended.filter(has_text=name).first.click(modifiers=["Control"])
@@ -198,9 +201,6 @@ def test_selected_experiments_are_compared(ui: LabPage, lab: Lab, runs: Experime
     expect(ui.comparison).to_contain_text("apple")
     expect(ui.comparison).to_contain_text("cherry")
     expect(ui.comparison.locator("canvas >> visible=true").first).to_be_visible()
-    lab.wait_for_layout("det-comparison")
-    ui.reload()
-    expect(ui.comparison).to_contain_text("apple")
 
 
 def test_everything_leads_to_the_sidebar_and_pages(ui: LabPage, runs: Experiment) -> None:

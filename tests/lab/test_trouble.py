@@ -174,6 +174,21 @@ def test_a_master_of_another_version_is_said_with_the_command(
     see_up(ui, experiment)
 
 
+def test_a_token_that_is_not_valid_any_more_is_said(
+    watched: tuple[LabPage, Experiment], lab: Lab, context: BrowserContext
+) -> None:
+    ui, experiment = watched
+    lab.stop()
+    lab.token = "another"
+    context.clear_cookies()
+    lab.start()
+    expect(ui.status).to_have_attribute("data-det-link", "refused")
+    expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_be_visible()
+    ui.open(lab.url("after"))
+    expect(ui.status).to_have_attribute("data-det-link", "up")
+    expect(ui.sidebar.open().row(experiment.id)).to_contain_text("Running")
+
+
 def test_a_page_with_a_wrong_token_is_refused(
     watched: tuple[LabPage, Experiment], page: Page, lab: Lab
 ) -> None:
@@ -201,18 +216,3 @@ def test_a_page_with_a_wrong_token_is_refused(
     page.context.clear_cookies()
     page.goto(f"{lab.root}lab?token=wrong")
     expect(page.get_by_role("textbox", name="Password or token:")).to_be_visible()
-
-
-def test_a_token_that_is_not_valid_any_more_is_said(
-    watched: tuple[LabPage, Experiment], lab: Lab, context: BrowserContext
-) -> None:
-    ui, experiment = watched
-    lab.stop()
-    lab.token = "another"
-    context.clear_cookies()
-    lab.start()
-    expect(ui.status).to_have_attribute("data-det-link", "refused")
-    expect(ui.sidebar.node.locator(".jp-DetLinkBanner")).to_be_visible()
-    ui.open(lab.url("after"))
-    expect(ui.status).to_have_attribute("data-det-link", "up")
-    expect(ui.sidebar.open().row(experiment.id)).to_contain_text("Running")
