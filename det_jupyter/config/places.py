@@ -32,8 +32,9 @@ from det_jupyter.config.tree import (
     sections_at,
 )
 from det_jupyter.contract.schema.hyperparameters import find_wanting, is_range
-from det_jupyter.contract.schema.key_paths import format_value, join_words, look_up, section
+from det_jupyter.contract.schema.key_paths import format_value, look_up, section
 from det_jupyter.contract.values.lengths import UNITS
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import Problem
 
 _USUAL_HYPERPARAMETERS = (
@@ -125,7 +126,7 @@ def misplaced(path: str, begin: str, homes: Sequence[str]) -> Problem:
     """
     places = [home.rpartition(".")[0] for home in homes]
     if len(homes) > 1:
-        return Problem(path, f"{begin} belongs below {join_words(places)}")
+        return Problem(path, f"{begin} belongs below {listed(places, last='or')}")
     home, place = homes[0], places[0]
     here = path.rpartition(".")[0]
     text = f"{begin} belongs {f'below {place}' if place else 'at the top level'}"

@@ -20,11 +20,11 @@ from det_jupyter.contract.schema.fields import Section
 from det_jupyter.contract.schema.key_paths import (
     format_value,
     join_all,
-    join_words,
     look_up,
     section,
 )
 from det_jupyter.contract.values.addresses import HIDDEN
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import Problem
 
 _VARIABLES = ("environment", "environment_variables")
@@ -175,9 +175,8 @@ def _expected(details: ErrorDetails) -> str:
     kind, context = details["type"], details.get("ctx", {})
     match kind:
         case "literal_error":
-            return join_words(
-                context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-            )
+            known = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+            return listed(known, last="or")
         case "greater_than_equal":
             return f"at least {context['ge']}"
         case "less_than_equal":
@@ -226,7 +225,7 @@ def _of_another_kind(section: str, key: str, document: Mapping[str, Any]) -> str
         return None
     kind = look_up(document, f"{section}.{TAGS[section]}")
     verb = "has" if len(having) == 1 else "have"
-    return f"{kind} does not have it; {join_words(having, 'and')} {verb}"
+    return f"{kind} does not have it; {listed(having)} {verb}"
 
 
 def _suggestion(key: str, above: Sequence[str], names: Sequence[str]) -> tuple[str, str]:

@@ -20,8 +20,8 @@ from pydantic.fields import FieldInfo
 from det_jupyter.config.keys import NO_EFFECT, TAGS
 from det_jupyter.config.tree import all_sections, fields_of, sections_at, types_at
 from det_jupyter.contract.schema.fields import Ignored, Section
-from det_jupyter.contract.schema.key_paths import join_words
 from det_jupyter.contract.values.lengths import UNITS, Length
+from det_jupyter.contract.values.text import listed
 
 _COMPUTED = {
     "name": "the entrypoint",
@@ -108,7 +108,7 @@ def _help(path: str, found: Sequence[tuple[type, FieldInfo]]) -> FieldHelp:
     is_required = all(one.is_required() for _, one in found) and path not in _COMPUTED
     return FieldHelp(
         path=path,
-        type=join_words(words)
+        type=listed(words, last="or")
         if words
         else _FREE_TYPES.get(path) or _name(info.annotation, info.metadata),
         default=_COMPUTED[path] if path in _COMPUTED else _default(info),

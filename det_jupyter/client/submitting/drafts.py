@@ -6,6 +6,7 @@ template instead. The search of a draft can be previewed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -24,6 +25,7 @@ from det_jupyter.config import (
     take_template,
     unwritable_storage,
     with_default_storage,
+    with_storage,
 )
 from det_jupyter.contract.messages import PreviewRequest, PreviewView
 from det_jupyter.errors import ConfigError, NotFound, Problem
@@ -70,35 +72,41 @@ class Draft:
         return located(problems, self.reading, self.document, self.template_name, self.template)
 
 
-def with_template(
+def make_draft(
+    client_of: Callable[[], Client],
     reading: YamlDocument,
-    document: dict[str, Any],
-    find: Callable[[str], dict[str, Any]],
-    given: str | None = None,
-    storage: Callable[[], str] = str,
+    template_name: str | None = None,
+    changes: Iterable[Mapping[str, Any]] = (),
+    checkpoint_storage: str | None = None,
 ) -> Draft:
-    """Return the draft of a document with the template that its key or `--template` names.
+    """Return the draft of a configuration, with the template below it and the changes above it.
 
     Args:
-        reading: The parsed text that the document is from; problems with the template are added.
-        document: The document with options merged in; its key `template` is removed.
-        find: Returns the configuration of a template, by name.
-        given: The value of `--template`.
-        storage: Returns the master's folder for checkpoints, "" if it has none; called if the
-            configuration's own storage cannot be written to.
+        client_of: Returns the client; called for a template, and if the configuration's own
+            storage cannot be written to.
+        reading: The parsed text; problems with the template are added to it.
+        template_name: The template; None: the one that the document's key `template` names.
+        changes: Override the document, each the ones before it.
+        checkpoint_storage: The folder for checkpoints; overrides the document.
     """
-    name, problems = take_template(document, given)
+    reading = lay_over(reading, changes)
+    document = reading.document
+    if checkpoint_storage is not None:
+        reading = lay_over(reading, [{"checkpoint_storage": {}}])  # problems with it have no line
+        document = with_storage(document, os.path.abspath(os.path.expanduser(checkpoint_storage)))
+    name, problems = take_template(document, template_name)
     template: dict[str, Any] | None = {}
     try:
         if name is not None:
-            template = find(name)
+            template = client_of().template(name).config
     except NotFound as error:
         template = None
-        problems.append(Problem("template" if given is None else "--template", str(error)))
+        problems.append(Problem("template" if template_name is None else "--template", str(error)))
     reading.problems.extend(problems)
     remarks: list[str] = []
     if template is not None and unwritable_storage(document, template):
-        document, remarks = with_default_storage(document, template, storage())
+        storage = client_of().session.info.checkpoint_storage
+        document, remarks = with_default_storage(document, template, storage)
     return Draft(
         reading=reading,
         document=document,

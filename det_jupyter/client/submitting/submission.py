@@ -21,14 +21,13 @@ from det_jupyter.client.submitting.code_checks import (
     find_code_problems,
 )
 from det_jupyter.client.submitting.context_notices import find_context_notices
-from det_jupyter.client.submitting.drafts import Draft, lay_over, with_template
+from det_jupyter.client.submitting.drafts import Draft, make_draft
 from det_jupyter.client.submitting.environment import (
     find_unset,
     with_environment,
 )
 from det_jupyter.config import ExperimentConfig, find_missing_batch_size, notices, read_yaml
 from det_jupyter.config.migrate import migrate
-from det_jupyter.config.storages import with_storage
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.host.ownership import find_world_writable
 from det_jupyter.contract.messages import Capsule, CreateExperiment
@@ -95,7 +94,9 @@ def prepare(
             text have their lines.
     """
     folder = _folder(context)
-    draft = read_draft(client, text, template, changes, checkpoint_storage)
+    draft = make_draft(
+        lambda: client, read_yaml(text), template, [changes] if changes else [], checkpoint_storage
+    )
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     plan = None
     if context is not None or includes:
@@ -115,10 +116,13 @@ def prepare(
     if problems or around or config is None:
         problems += find_slot_problems(merged, client, queue_anyway=queue_anyway)
         raise ConfigError([*_located(draft, problems, where).problems, *around])
+    of_files = [live_notice(folder, "name the folder to have")]
+    if plan is not None:
+        of_files = find_context_notices(plan, config.entrypoint)
     return Prepared(
         config=config,
         plan=plan,
-        notices=_notices(draft, config, plan, folder),
+        notices=find_notices(draft, config) + of_files,
         draft=draft,
         options={
             "python": sys.executable,
@@ -132,37 +136,12 @@ def prepare(
     )
 
 
-def read_draft(
-    client: Client,
-    text: str,
-    template: str | None = None,
-    changes: Mapping[str, Any] | None = None,
-    checkpoint_storage: str | None = None,
-) -> Draft:
-    """Parse a configuration, and merge the template below it and the changes above it."""
-    reading = lay_over(read_yaml(text), [changes] if changes else [])
-    document = reading.document
-    if checkpoint_storage is not None:
-        reading = lay_over(reading, [{"checkpoint_storage": {}}])  # problems with it have no line
-        document = with_storage(document, os.path.abspath(os.path.expanduser(checkpoint_storage)))
-    return with_template(
-        reading,
-        document,
-        lambda name: client.template(name).config,
-        template,
-        lambda: client.session.info.checkpoint_storage,
-    )
-
-
-def _notices(
-    draft: Draft, config: ExperimentConfig, plan: ContextPlan | None, folder: str
+def find_notices(
+    draft: Draft, config: ExperimentConfig, *, in_notebook: bool = False
 ) -> list[str]:
-    """Return the notices about a configuration and its context directory."""
-    found = draft.remarks + notices(draft.merged()) + find_unset(config, in_notebook=False)
-    found += find_open_storage(config)
-    if plan is not None:
-        return found + find_context_notices(plan, config.entrypoint)
-    return [*found, live_notice(folder, "name the folder to have")]
+    """Return the notices about a configuration."""
+    found = draft.remarks + notices(draft.merged())
+    return found + find_unset(config, in_notebook=in_notebook) + find_open_storage(config)
 
 
 def live_notice(folder: str, remedy: str) -> str:
@@ -181,10 +160,18 @@ def submit(client: Client, prepared: Prepared) -> Experiment:
         raise _located(prepared.draft, error.problems, prepared.where) from None
 
 
-def request_of(client: Client, prepared: Prepared) -> CreateExperiment:
-    """Store the code of a prepared experiment, and return the request that submits it."""
+def request_of(
+    client: Client, prepared: Prepared, capsule: Capsule | None = None
+) -> CreateExperiment:
+    """Store the code of a prepared experiment, and return the request that submits it.
+
+    Args:
+        capsule: The captured class or function; None: its code is in files.
+    """
     blobs = BlobStore.of(client.session.info.data_dir)
-    capsule = capsule_of(entrypoint_text(prepared.config.entrypoint), prepared.plan, blobs)
+    if capsule is None:
+        entrypoint = entrypoint_text(prepared.config.entrypoint)
+        capsule = capsule_of(entrypoint, prepared.plan, blobs)
     return CreateExperiment(
         config=prepared.draft.document,
         template=prepared.draft.template_name,

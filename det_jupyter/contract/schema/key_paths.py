@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from typing import Any
 
@@ -83,14 +83,3 @@ def format_value(value: Any, longest: int = _LONGEST_KEY) -> str:
     except (ValueError, RecursionError):  # an int of thousands of digits; a list in itself
         return f"a {type(value).__name__}"
     return text if len(text) <= longest else text[: longest - 3] + "..."
-
-
-def join_words(words: Sequence[str], conjunction: str = "or") -> str:
-    """Join the words with commas, and with the conjunction before the last one.
-
-    >>> join_words(["cpu", "cuda", "rocm"])
-    'cpu, cuda or rocm'
-    """
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"

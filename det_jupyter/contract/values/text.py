@@ -171,10 +171,22 @@ def ranks_text(ranks: Iterable[int]) -> str:
         return f"rank {numbers[0]}"
     if len(numbers) > 3 and numbers[-1] - numbers[0] == len(numbers) - 1:
         return f"ranks {numbers[0]} to {numbers[-1]}"
-    shown = [str(number) for number in numbers]
-    if len(shown) > 8:
-        shown = [*shown[:7], f"{len(shown) - 7} more"]
-    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+    return f"ranks {listed(numbers, most=7)}"
+
+
+def listed(items: Iterable[object], *, most: int | None = None, last: str = "and") -> str:
+    """Return an enumeration of items; of more than `most`, the first ones.
+
+    >>> listed("a"), listed("ab"), listed([8, 16], last="or"), listed("abcdef", most=3)
+    ('a', 'a and b', '8 or 16', 'a, b, c and 3 more')
+    """
+    words = [str(item) for item in items]
+    if most is not None and len(words) > most + 1:  # “and 1 more” is no shorter than naming it
+        words = [*words[:most], f"{len(words) - most} more"]
+        last = "and"
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def length(amounts: Mapping[str, float]) -> str:

@@ -15,6 +15,7 @@ from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentStatus, ClusterView, SetPools, SwitchSlots
 from det_jupyter.contract.values.reader import NOTEBOOK, Reader
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import ConfigError, DetError, NotFound, UsageError
 from det_jupyter.front.verbs.cluster_tables import (
     agents_listing,
@@ -202,11 +203,7 @@ def _describe_agent(agent: AgentStatus, *, is_enabled: bool) -> str:
 
 
 def _trials(ids: Set[int]) -> str:
-    front, more = sorted(ids)[:_MOST_NAMED], len(ids) - _MOST_NAMED
-    words = [*map(str, front), *([f"{more:,} more"] if more > 0 else [])]
-    if len(words) == 1:
-        return f"Trial {words[0]}"
-    return f"Trials {', '.join(words[:-1])} and {words[-1]}"
+    return f"Trial{'s' * (len(ids) > 1)} {listed(sorted(ids), most=_MOST_NAMED)}"
 
 
 def set_pools(call: Call) -> str:

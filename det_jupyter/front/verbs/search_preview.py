@@ -12,10 +12,9 @@ from html import escape
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.diagnosing.estimating import estimate
-from det_jupyter.client.submitting.drafts import Draft, preview_draft
-from det_jupyter.client.submitting.submission import read_draft
+from det_jupyter.client.submitting.drafts import Draft, make_draft, preview_draft
 from det_jupyter.client.tables import plain_table
-from det_jupyter.config import ExperimentConfig
+from det_jupyter.config import ExperimentConfig, read_yaml
 from det_jupyter.contract.messages import (
     CreateExperiment,
     PlannedBracket,
@@ -266,7 +265,7 @@ def preview(call: Call) -> str:
 
 
 def _preview(call: Call, text: str) -> str:
-    draft = read_draft(call.client, text, call.options.template)
+    draft = make_draft(lambda: call.client, read_yaml(text), call.options.template)
     view = preview_draft(call.client, draft, call.options.seconds_per_batch)
     notes = [f"Note: {notice}" for notice in view.notices]
     return "\n".join([render_text(view, time.time()), *notes])

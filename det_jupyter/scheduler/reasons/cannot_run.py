@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from det_jupyter.contract.messages import HolderView, Remedy
-from det_jupyter.contract.values.text import count
+from det_jupyter.contract.values.text import count, experiment_title, listed, shortened
 from det_jupyter.scheduler.reasons.devices import device_remedies, foreign_processes, held_slots
 from det_jupyter.scheduler.reasons.remedies import MOST, ask_slots, other_pool, starts_anew
 from det_jupyter.scheduler.reasons.sizes import describe_agents, nearest_values
@@ -18,13 +18,10 @@ from det_jupyter.scheduler.reasons.wait import WaitingRequest
 from det_jupyter.scheduler.reasons.whatif import PoolChange
 from det_jupyter.scheduler.reasons.wording import (
     claims_text,
-    listed,
     named,
     noun,
     numbers,
-    one_line,
     process_text,
-    titled,
     verb,
 )
 
@@ -48,20 +45,20 @@ def why_cannot_run(wait: WaitingRequest, holders: Sequence[HolderView]) -> str:
     }  # fmt: skip
     found = [clauses[cause](wait, holders) for cause in wait.causes]
     facts = [clause for *some, _ in found for clause in some]
-    end = listed(end for *_, end in found)
+    end = listed((end for *_, end in found), most=3)
     if wait.causes[-1] not in ("no_agent", "impossible"):
         end = f"can run when {end}"
     return "; ".join(filter(None, [f"needs {need}", *facts, end]))
 
 
 def _no_agent(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
-    pool = one_line(wait.facts.pool_name)
+    pool = shortened(wait.facts.pool_name)
     return f"no agent of pool {pool} is connected", "starts when one comes that has them"
 
 
 def _gone(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     gone = wait.survey.gone
-    names = [f"{one_line(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
+    names = [f"{shortened(agent.id)} with {count(len(agent.slots), 'slot')}" for agent in gone]
     are = verb(len(gone), "is")
     times = [wait.left_at(agent) for agent in gone]
     if len(set(times)) == 1 and times[0]:
@@ -84,7 +81,7 @@ def _occupied(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
             one.occupied,
             wait.facts.now,
             own_user=wait.facts.own_user,
-            where=f" of agent {one_line(name)}" if len(agents) > 1 else "",
+            where=f" of agent {shortened(name)}" if len(agents) > 1 else "",
         )
     ]
     if not users:
@@ -99,7 +96,7 @@ def _occupied(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     whole = [agent for agent in agents if len(occupied) > 1 or agent.id in occupied]
     total = count(sum(len(agent.slots) for agent in whole), "slot")
     who = listed((process_text(user, wait.facts.now) for user in users), most=2)
-    where = f" of agent {one_line(min(occupied))}" if len(occupied) == 1 else ""
+    where = f" of agent {shortened(min(occupied))}" if len(occupied) == 1 else ""
     num = sum(map(len, occupied.values()))
     ends = f"{_it(wait, 'program', len(users))} {verb(len(users), 'ends')}"
     return (
@@ -111,7 +108,7 @@ def _occupied(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
 
 def _lost(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     lost = [
-        f"{fault.sentence(wait.facts.now, wait.facts.zone)} on agent {one_line(name)}"
+        f"{fault.sentence(wait.facts.now, wait.facts.zone)} on agent {shortened(name)}"
         for name, one in sorted(wait.withheld.items())
         for fault in one.lost.values()
     ]
@@ -128,7 +125,7 @@ def _disabled(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
     given = sum(seats.size for seats in wait.allowed)
     total = count(sum(len(agent.slots) for agent in wait.all_agents()), "slot")
     given_out = f"{given or 'none'} of {total} may be given out"
-    names = [titled(holder.experiment_id, holder.experiment_name) for holder in holders]
+    names = [experiment_title(holder.experiment_id, holder.experiment_name) for holder in holders]
     runs = f"{listed(names, most=2)} still {verb(len(names), 'runs')} there" if names else ""
     if len(disabled) == 1 and names:
         [(agent_id, slots)] = disabled.items()
@@ -137,11 +134,11 @@ def _disabled(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
         on = "" if held == num else f" on {held} of them"
         return (
             given_out if held < num or seats.size else "",
-            f"{count(num, 'slot')} of agent {one_line(agent_id)} {are} draining: {runs}{on}",
+            f"{count(num, 'slot')} of agent {shortened(agent_id)} {are} draining: {runs}{on}",
             f"{_it(wait, 'slot', num)} {are} enabled",
         )
     parts = [
-        f"{noun(len(slots), 'slot')} {numbers(slots)} of agent {one_line(agent_id)}"
+        f"{noun(len(slots), 'slot')} {numbers(slots)} of agent {shortened(agent_id)}"
         for agent_id, slots in disabled.items()
     ]
     several = "enough of them" if len(wait.causes) == 1 else "enough of the slots"
@@ -157,9 +154,9 @@ def _it(wait: WaitingRequest, word: str, number: int) -> str:
 
 
 def _impossible(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
-    request, pool, agents = wait.request, one_line(wait.facts.pool_name), wait.all_agents()
+    request, pool, agents = wait.request, shortened(wait.facts.pool_name), wait.all_agents()
     allowed = [agent for agent in agents if agent.id not in request.blocked]
-    blocked = sorted(one_line(agent.id) for agent in agents if agent.id in request.blocked)
+    blocked = sorted(shortened(agent.id) for agent in agents if agent.id in request.blocked)
     avoids = f"it avoids {named('agent', blocked)} because of a log policy" if blocked else ""
     other = " other" if blocked else ""
     again = "can run there again after a kill and a continue" if wait.is_kept_away else ""
@@ -167,7 +164,7 @@ def _impossible(wait: WaitingRequest, holders: Sequence[HolderView]) -> Clauses:
         return avoids, f"pool {pool} has no{other} agent", again
     if request.slots == 0:
         return avoids, f"no{other} agent of pool {pool} takes trials without slots", "ask for 1"
-    near = listed(nearest_values(request.slots, wait.sizes), last="or")
+    near = listed(nearest_values(request.slots, wait.sizes), most=3, last="or")
     advice = f"ask for {near} instead of {request.slots}" if near else "add slots"
     on_one = " on one agent" if request.is_single_agent else ""
     return (
@@ -197,7 +194,7 @@ def _reconnect(wait: WaitingRequest) -> Iterator[Remedy]:
     for agents in (*([agent] for agent in gone), gone):
         if wait.is_possible_with(agents):
             effect = "" if wait.starts(PoolChange(agents=tuple(agents))) else f"; {_THEN}"
-            names = named("agent", [one_line(agent.id) for agent in agents])
+            names = named("agent", [shortened(agent.id) for agent in agents])
             target: list[int | str] = [agent.id for agent in agents]
             yield Remedy(verb="add_agent", target=target, text=f"reconnect {names}{effect}")
             return

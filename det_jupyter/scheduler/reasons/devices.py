@@ -8,12 +8,12 @@ from dataclasses import replace
 from math import inf
 
 from det_jupyter.contract.messages import DeviceProcess, Remedy
-from det_jupyter.contract.values.text import count
+from det_jupyter.contract.values.text import count, listed, shortened
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import AgentSlots
 from det_jupyter.scheduler.reasons.wait import WaitingRequest
 from det_jupyter.scheduler.reasons.whatif import PoolChange
-from det_jupyter.scheduler.reasons.wording import listed, noun, numbers, one_line, process_text
+from det_jupyter.scheduler.reasons.wording import noun, numbers, process_text
 
 _IDLE_S = 60.0  # a process that uses its device now and then does not count as idle
 _AGENTS = 16  # most agents that are examined
@@ -79,7 +79,7 @@ def _enable(wait: WaitingRequest, seats: Seats, test: Test) -> Remedy | None:
         verb="enable_slots",
         target=[seats.id],
         values={"slot_ids": sorted(found)},
-        text=f"enable {count(len(found), 'slot')} of agent {one_line(seats.id)} again",
+        text=f"enable {count(len(found), 'slot')} of agent {shortened(seats.id)} again",
     )
 
 
@@ -117,7 +117,7 @@ def _reset(wait: WaitingRequest, seats: Seats, test: Test) -> Remedy | None:
     if found is None:
         return None
     indexes = sorted(withheld.lost[slot].index for slot in found)
-    which = f"{noun(len(indexes), 'GPU')} {numbers(indexes)} of agent {one_line(seats.id)}"
+    which = f"{noun(len(indexes), 'GPU')} {numbers(indexes)} of agent {shortened(seats.id)}"
     return Remedy(
         verb="reset_devices",
         target=[seats.id],
@@ -160,7 +160,7 @@ def _freed(
     for user in users:
         step = "shut down" if user.notebook else "end"
         if user.user not in ("", facts.own_user):
-            step = f"ask {one_line(user.user)} to end"
+            step = f"ask {shortened(user.user)} to end"
         steps.setdefault(step, []).append(process_text(user, facts.now))
     busy = [
         user.pid
@@ -174,11 +174,11 @@ def _freed(
         and steps.keys() == {"shut down", "end"}
         and not steps["shut down"]
     )
-    to_do = " and ".join(f"{step} {listed(who)}" for step, who in steps.items() if who)
-    may_be_busy = f"; pid {listed(busy)} may be busy" if busy else ""
+    to_do = " and ".join(f"{step} {listed(who, most=3)}" for step, who in steps.items() if who)
+    may_be_busy = f"; pid {listed(busy, most=3)} may be busy" if busy else ""
     return Remedy(
         verb="end_processes" if is_safe else "ask_for_devices",
         target=[agent_id],
         values={"slot_ids": list(slots), "pids": [user.pid for user in users], "host": host},
-        text=f"{to_do} on agent {one_line(agent_id)}{may_be_busy}",
+        text=f"{to_do} on agent {shortened(agent_id)}{may_be_busy}",
     )

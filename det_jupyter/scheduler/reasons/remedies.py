@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import chain, islice
 
 from det_jupyter.contract.messages import Remedy
-from det_jupyter.contract.values.text import count
+from det_jupyter.contract.values.text import count, experiment_title, shortened
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.devices import device_remedies
@@ -25,7 +25,7 @@ from det_jupyter.scheduler.reasons.reliefs import Relief, ReliefKind, by_group
 from det_jupyter.scheduler.reasons.sentence import has_to_happen, latest_leaving
 from det_jupyter.scheduler.reasons.wait import WaitingRequest
 from det_jupyter.scheduler.reasons.whatif import PoolChange, WhatIf
-from det_jupyter.scheduler.reasons.wording import about, named, one_line, titled, verb
+from det_jupyter.scheduler.reasons.wording import about, named, verb
 from det_jupyter.scheduler.snapshot import moved_beside
 
 MOST = 4
@@ -113,9 +113,8 @@ def _moves(wait: WaitingRequest) -> Iterator[Remedy]:
         return
     moved = moved_beside(own, groups[first], groups.values(), is_ahead=True, newest=max(groups))
     if wait.starts(PoolChange(groups=tuple(moved))):
-        text = (
-            f"move experiment {own.id} ahead of {titled(first, wait.facts.title_of(first).name)}"
-        )
+        ahead_of = experiment_title(first, wait.facts.title_of(first).name)
+        text = f"move experiment {own.id} ahead of {ahead_of}"
         yield Remedy(verb="move", target=[own.id], values={"ahead_of": first}, text=text)
 
 
@@ -150,7 +149,7 @@ def other_pool(wait: WaitingRequest) -> Iterator[Remedy]:
     )
     for name, other in list(wait.facts.other_pools().items())[:_POOLS]:
         if WhatIf(other, wait.facts).steps(wait.request.id, [comes]):
-            text = f"move its experiment to pool {one_line(name)}, where there is room"
+            text = f"move its experiment to pool {shortened(name)}, where there is room"
             yield Remedy(verb="set", target=[own.id], values={"pool": name}, text=text)
             return
 
@@ -206,7 +205,7 @@ def _pauses(wait: WaitingRequest) -> Iterator[Remedy]:
     if chosen:
         names = named("experiment", chosen, most=_TOGETHER)
         if len(chosen) == 1:
-            names = titled(chosen[0], wait.facts.title_of(chosen[0]).name)
+            names = experiment_title(chosen[0], wait.facts.title_of(chosen[0]).name)
         what = _what_they_do(wait, chosen, held)
         yield Remedy(verb="pause", target=[*chosen], text=f"pause {names}, {what}")
 

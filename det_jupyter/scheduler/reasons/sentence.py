@@ -14,7 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from det_jupyter.contract.messages import Estimate, HolderView
-from det_jupyter.contract.values.text import count, short_time
+from det_jupyter.contract.values.text import (
+    count,
+    experiment_title,
+    listed,
+    short_time,
+    shortened,
+)
 from det_jupyter.scheduler.board import Seats
 from det_jupyter.scheduler.model import Policy, Running
 from det_jupyter.scheduler.reasons.facts import Facts
@@ -25,12 +31,9 @@ from det_jupyter.scheduler.reasons.wording import (
     claims_text,
     count_clause,
     file_of,
-    listed,
     named,
     noun,
-    one_line,
     process_text,
-    titled,
     verb,
 )
 
@@ -44,7 +47,7 @@ def has_to_happen(wait: WaitingRequest, relief: Relief) -> str:
     groups = sorted({gang.request.group for gang in relief.gangs})
     experiment = named("experiment", groups)
     whose = "its own experiment" if groups == [wait.group.id] else experiment
-    where = f"on agent {one_line(relief.agent_id)}"
+    where = f"on agent {shortened(relief.agent_id)}"
     match relief.kind:
         case ReliefKind.LEAVING:
             what = have_left(relief.gangs)
@@ -129,7 +132,7 @@ class Sentence:
 
     def _who_left(self) -> str:
         """Return a clause with the agents that left lately and whose slots would be enough."""
-        left = [f"{one_line(agent.id)} left at {self.wait.left_at(agent)}"
+        left = [f"{shortened(agent.id)} left at {self.wait.left_at(agent)}"
                 for agent in self.wait.missed]  # fmt: skip
         return listed(left, most=2)
 
@@ -166,7 +169,7 @@ class Sentence:
         if not nearest.free:
             return f"none is free on agents with {wait.request.slots} slots or more"
         free = f"{len(nearest.free)} of {nearest.size} free"
-        return f"agent {one_line(nearest.id)} comes nearest with {free}"
+        return f"agent {shortened(nearest.id)} comes nearest with {free}"
 
     def _who_holds(self) -> str:
         """Return a clause with the holders: a single one with details, or the first of several."""
@@ -182,7 +185,7 @@ class Sentence:
         if rest := holders[most:]:
             slots = sum(holder.slots for holder in rest)
             parts.append(f"{count(len(rest), 'more experiment')} {slots}")
-        return listed(parts)
+        return listed(parts, most=3)
 
     def _sole_holder(self, holder: HolderView) -> str:
         facts, num = self.wait.facts, len(holder.trial_ids)
@@ -204,7 +207,7 @@ class Sentence:
     def _who(self, holder: HolderView) -> str:
         if holder.experiment_id == self.wait.group.id:
             return "its own experiment"
-        return titled(holder.experiment_id, holder.experiment_name)
+        return experiment_title(holder.experiment_id, holder.experiment_name)
 
     def _rest(self) -> str:
         """Return the clause on holders after a clause on requests ahead: only their names."""
@@ -215,7 +218,9 @@ class Sentence:
             parts = [f"{len(others)} other experiments"]
         if len(others) < len(self.holders):
             parts.append("its own")
-        return f"{listed(parts)} {verb(len(self.holders), 'holds')} the rest" if parts else ""
+        return (
+            f"{listed(parts, most=3)} {verb(len(self.holders), 'holds')} the rest" if parts else ""
+        )
 
     def _ahead(self) -> tuple[str, int]:
         """Return which requests are ahead, and how many."""
@@ -226,14 +231,14 @@ class Sentence:
         mates, parts = len(wait.in_the_way) - len(others), list[str]()
         if len(others) == 1:
             first = others[0]
-            who = titled(first.group, facts.title_of(first.group).name)
+            who = experiment_title(first.group, facts.title_of(first.group).name)
             parts.append(f"{who} (trial {facts.trial_of(first.id)}, needs {first.slots})")
         elif others:
             groups = list(dict.fromkeys(other.group for other in others))
             parts.append(f"{len(others)} trials ({named('experiment', groups)})")
         if mates:
             parts.append(f"{count(mates, 'trial')} of its own experiment")
-        return listed(parts), len(others) + mates
+        return listed(parts, most=3), len(others) + mates
 
     def _then(self) -> str:
         ahead, them = self.wait.in_the_way, "them"
@@ -305,7 +310,7 @@ class Sentence:
         if len(groups) == 2:
             names = ["a trial of its own"] if own in groups else []
             names += [f"experiment {group}" for group in groups if group != own]
-            return f"{after}{listed(names, last='or')} ends or is paused"
+            return f"{after}{listed(names, most=3, last='or')} ends or is paused"
         if first.kind is ReliefKind.EXPERIMENT and len(groups) > 2:
             ids = sorted({gang.request.group for one in self.reliefs for gang in one.gangs})
             is_all = len(ids) == len(holders)
@@ -326,7 +331,7 @@ class Sentence:
         num, has = relief.num, verb(relief.num, "has")
         if num == len(trials):
             return f"{its} {num} trials {has} ended"
-        on = f" on agent {one_line(relief.agent_id)}" if len(self.wait.pool.agents) > 1 else ""
+        on = f" on agent {shortened(relief.agent_id)}" if len(self.wait.pool.agents) > 1 else ""
         return f"{num} of {its} trials{on} {has} ended"
 
     def _withheld_too(self) -> str:
@@ -336,7 +341,7 @@ class Sentence:
             return ""
         for seats in wait.nearest:
             if parts := self._kept_from_use(seats):
-                return listed(parts)
+                return listed(parts, most=3)
         # An agent may be too small only because slots are withheld.
         smaller = [
             seats
@@ -345,7 +350,9 @@ class Sentence:
         ]
         for seats in sorted(smaller, key=lambda seats: -len(seats.free)):
             if parts := self._kept_from_use(seats):
-                return f"of agent {one_line(seats.id)} {_free_of([seats])}, {listed(parts)}"
+                return (
+                    f"of agent {shortened(seats.id)} {_free_of([seats])}, {listed(parts, most=3)}"
+                )
         return ""
 
     def _kept_from_use(self, seats: Seats) -> list[str]:

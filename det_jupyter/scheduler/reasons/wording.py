@@ -1,53 +1,25 @@
 """Words of reasons and remedies: nouns and verbs that agree in number, lists, times, names.
 
-Names come from users and processes: each is put on one line and shortened, without control
-characters.
+Names come from users and processes: each is put on one line and shortened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from itertools import groupby, pairwise
 
 from det_jupyter.contract.messages import DeviceProcess, Estimate
-from det_jupyter.contract.values.text import rough_duration, short_time, size
+from det_jupyter.contract.values.text import listed, rough_duration, short_time, shortened, size
 
-_NAME = 32  # characters of a name that a sentence shows
 _PIECES = 6  # pieces of a list of numbers
 _SOON_S = 60.0
 _PLURALS = {"is": "are", "has": "have", "process": "processes"}
 
 
-def one_line(name: str, most: int = _NAME) -> str:
-    """Return a name on one line, shortened, without control characters.
-
-    >>> one_line("two\\nlines"), one_line("a" * 40, 8)
-    ('two lines', 'aaaaaaa…')
-    """
-    line = "".join(char if char.isprintable() else " " for char in name)
-    line = " ".join(line.split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
-
-
 def file_of(path: str) -> str:
     """Return a file's name without its folders."""
-    return one_line(path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path)
-
-
-def listed(items: Iterable[object], *, most: int = 3, last: str = "and") -> str:
-    """Return an enumeration of items; of a long list, of its front.
-
-    >>> listed("a"), listed("ab"), listed([8, 16], last="or"), listed("abcdef")
-    ('a', 'a and b', '8 or 16', 'a, b, c and 3 more')
-    """
-    words = [str(item) for item in items]
-    if len(words) > most + 1:  # “and 1 more” is no shorter than naming it
-        words = [*words[:most], f"{len(words) - most} more"]
-        last = "and"
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
+    return shortened(path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path)
 
 
 def noun(number: int, word: str) -> str:
@@ -134,12 +106,12 @@ def process_text(process: DeviceProcess, now: float) -> str:
     """Describe a process that uses a device: `python train.py (pid 71, 12 GB, idle for 2 h)`."""
     if process.claim:
         return f"the trial that has had a slot{_for(process.since, now)}"
-    name = one_line(process.command, 40) or "a process"
+    name = shortened(process.command) or "a process"
     if process.notebook:
         name = f"the kernel of {file_of(process.notebook)}"
     facts = [f"pid {process.pid}"]
     if process.user:
-        facts.append(one_line(process.user))
+        facts.append(shortened(process.user))
     if process.memory_bytes:
         facts.append(size(process.memory_bytes))
     if process.idle_since is not None:
@@ -170,7 +142,7 @@ def claims_text(
     texts = []
     for (claim, user), slots in found.items():
         which = f"{noun(len(slots), 'slot')} {numbers(list(slots))}{where}"
-        who = one_line(user) or "another user"
+        who = shortened(user) or "another user"
         who = "another master of yours" if user and user == own_user else who
         num = len(set(slots.values()))
         first = min((since for since in slots.values() if since is not None), default=None)
@@ -185,8 +157,3 @@ def claims_text(
 
 def _for(since: float | None, now: float, most: str = "") -> str:
     return "" if since is None else f" for {most}{rough_duration(max(0.0, now - since))}"
-
-
-def titled(experiment_id: int, name: str) -> str:
-    """Return `experiment 3 “resnet”`."""
-    return f"experiment {experiment_id} “{one_line(name)}”"

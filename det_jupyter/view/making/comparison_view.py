@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher, unified_diff
 from typing import Any
 
-from det_jupyter.contract.values.text import clock, count
+from det_jupyter.contract.values.text import clock, count, listed
 from det_jupyter.view.making.charts import (
     NUM_LOOKS,
     Timelines,
@@ -111,11 +111,10 @@ def versions(compared: Sequence[Compared]) -> dict[str, list[Any]]:
 
 
 def _title(compared: Sequence[Compared]) -> str:
-    numbers = [str(one.id) for one in compared]
-    listed = f"{', '.join(numbers[:-1])} and {numbers[-1]}"
+    numbers = listed(one.id for one in compared)
     if compared[0].is_trial:
-        return f"Trials {listed} of experiment {compared[0].experiment.id}"
-    return f"Experiments {listed}"
+        return f"Trials {numbers} of experiment {compared[0].experiment.id}"
+    return f"Experiments {numbers}"
 
 
 def _side(one: Compared, look: int) -> Side:

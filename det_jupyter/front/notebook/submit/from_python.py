@@ -11,16 +11,13 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from det_jupyter.client.calls import explains_arguments
-from det_jupyter.client.submitting.drafts import lay_over, read_file, with_template
+from det_jupyter.client.submitting.drafts import make_draft, read_file
 from det_jupyter.config import YamlDocument, read_yaml, try_changes
 from det_jupyter.errors import ConfigError, Problem
+from det_jupyter.front.notebook.handles import connection
 from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.submit.caller import Caller, namespace_of
-from det_jupyter.front.notebook.submit.submitting import (
-    storage_of_master,
-    submit_draft,
-    template_named,
-)
+from det_jupyter.front.notebook.submit.submitting import submit_draft
 
 
 @explains_arguments
@@ -98,7 +95,7 @@ def submit_call(
     changes, found = try_changes(overrides)
     problems += found
     reading, where = _read_config(config, problems)
-    reading = lay_over(reading, [changes, {"entrypoint": name}] if name else [changes])
+    changed = [changes, {"entrypoint": name}] if name else [changes]
     shell = get_ipython()
     caller = Caller(
         namespace=namespace_of(shell),
@@ -112,8 +109,7 @@ def submit_call(
         follow_links=follow_links,
     )
     try:
-        draft = with_template(reading, reading.document, template_named, storage=storage_of_master)
-        return submit_draft(draft, caller)
+        return submit_draft(make_draft(connection.client, reading, changes=changed), caller)
     except ConfigError as error:
         # The problem of a trial without a name is in the list already.
         is_named = name != ""

@@ -16,7 +16,7 @@ from IPython.core.getipython import get_ipython
 
 from det_jupyter.client.calls import explains_arguments
 from det_jupyter.client.requests import make_request
-from det_jupyter.client.submitting.drafts import Draft, preview_draft, with_template
+from det_jupyter.client.submitting.drafts import Draft, make_draft, preview_draft
 from det_jupyter.config import YamlDocument, parse_part
 from det_jupyter.contract.messages import PreviewRequest, PreviewView
 from det_jupyter.contract.schema.hyperparameters import sample_hparams
@@ -39,8 +39,6 @@ from det_jupyter.front.notebook.submit.submitting import (
     prepare_request,
     print_notices,
     read_draft,
-    storage_of_master,
-    template_named,
 )
 from det_jupyter.front.verbs.search_preview import (
     preview_with_estimates,
@@ -73,8 +71,8 @@ def preview(
     """
     document = parse_part(config) if isinstance(config, str) else dict(config)
     if estimate:
-        reading, shell = YamlDocument(document=document), get_ipython()
-        draft = with_template(reading, document, template_named, template, storage_of_master)
+        shell = get_ipython()
+        draft = make_draft(connection.client, YamlDocument(document=document), template)
         caller = Caller(namespace=namespace_of(shell), shell=shell, is_call=True)
         return displayed_preview(_estimated(draft, caller, seconds_per_batch), time.time())
     request = make_request(
@@ -105,8 +103,8 @@ def preview_cell(cell: str, options: argparse.Namespace, shell: Any) -> Displaye
 
 def _estimated(draft: Draft, caller: Caller, seconds_per_batch: float | None) -> PreviewView:
     client = connection.client()
-    ready, request = prepare_request(draft, caller)
-    return preview_with_estimates(client, draft, ready.config, request, seconds_per_batch)
+    prepared, request = prepare_request(draft, caller)
+    return preview_with_estimates(client, draft, prepared.config, request, seconds_per_batch)
 
 
 def displayed_preview(view: PreviewView, at: float) -> Displayed[PreviewView]:

@@ -8,21 +8,20 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from det_jupyter.client import Client
 from det_jupyter.client.submitting.code_checks import find_code_problems
-from det_jupyter.client.submitting.drafts import Draft, below_magic, with_template
-from det_jupyter.client.submitting.environment import find_unset, with_environment
+from det_jupyter.client.submitting.drafts import Draft, below_magic, make_draft
 from det_jupyter.client.submitting.submission import (
-    capsule_of,
-    find_open_storage,
+    Prepared,
+    find_notices,
     find_slot_problems,
     live_notice,
+    request_of,
     with_context,
 )
-from det_jupyter.config import ExperimentConfig, notices, read_yaml, with_storage
+from det_jupyter.config import ExperimentConfig, read_yaml
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, CreateExperiment
 from det_jupyter.contract.trial.context_dir import ContextPlan
@@ -30,7 +29,6 @@ from det_jupyter.contract.trial.plain_trainers import describe_plain
 from det_jupyter.contract.values.entrypoints import (
     Captured,
     Entrypoint,
-    entrypoint_text,
     try_parse_entrypoint,
 )
 from det_jupyter.contract.values.reader import NOTEBOOK
@@ -53,16 +51,6 @@ from det_jupyter.front.notebook.submit.contexts import list_files, plan_notebook
 from det_jupyter.front.verbs.disk_notes import room_notes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """A checked and captured experiment, ready to be submitted."""
-
-    config: ExperimentConfig
-    capsule: Capsule
-    plan: ContextPlan | None  # its context directory, if there is one
-    notices: list[str]  # without those of the configuration
-
-
 def submit_cell(cell: str, options: argparse.Namespace, shell: Any) -> NotebookExperiment:
     return submit_draft(read_draft(cell, options), caller_of(options, shell))
 
@@ -75,54 +63,36 @@ def submit_draft(draft: Draft, caller: Caller) -> NotebookExperiment:
             lines of the text.
         CaptureError: Everything that cannot be sent to the ranks.
     """
-    ready, request = prepare_request(draft, caller)
+    prepared, request = prepare_request(draft, caller)
     try:
         view = connection.client().create(request)
     except ConfigError as error:
         raise draft.located(error.problems) from None
     room = room_notes(connection.client(), view.id, NOTEBOOK)
-    print_notices(draft, ready.config, ready.notices + room)
+    print_notices(draft, prepared.config, prepared.notices + room)
     if caller.is_call:  # otherwise the displayed view shows them
-        for notice in _notices_of(ready.capsule):
+        for notice in _notices_of(request.capsule):
             print(f"Note: {notice}")
     return experiment_handles.experiment_of(view)
-
-
-def prepare_request(draft: Draft, caller: Caller) -> tuple[Ready, CreateExperiment]:
-    """Check and capture an experiment; return it and the request that submits it.
-
-    Raises:
-        ConfigError, CaptureError: As `submit_draft`.
-    """
-    ready = _prepare(draft, caller)
-    return ready, CreateExperiment(
-        config=draft.document,
-        template=draft.template_name,
-        capsule=ready.capsule,
-        python=sys.executable,
-        cwd=str(present_folder()),
-        notebook=notebook_path(caller),
-        queue_anyway=caller.queue_anyway,
-    )
 
 
 def dry_run(cell: str, options: argparse.Namespace, shell: Any) -> None:
     """Check everything as a submission does, and print what would be sent; submit nothing."""
     draft = read_draft(cell, options)
-    ready = _prepare(draft, caller_of(options, shell), is_dry=True)
-    config, capsule = ready.config, ready.capsule
+    prepared, request = prepare_request(draft, caller_of(options, shell), is_dry=True)
+    config, capsule = prepared.config, request.capsule
     print(f"“{config.name}” is ready {_to_run(config, connection.client())}.")
-    if capsule.payload or ready.plan is not None:
+    if capsule.payload or prepared.plan is not None:
         print("It takes with it:")
     for item in capsule.captured:
         where = f"from {item.cell}" if item.cell else ""
         print(f"  {item.name:24} {item.type:20} {item.size_bytes:>12,} bytes  {where}".rstrip())
     for module in capsule.modules:
         print(f"  {module}")
-    if ready.plan is not None:
-        for line in list_files(ready.plan):
+    if prepared.plan is not None:
+        for line in list_files(prepared.plan):
             print(f"  {line}")
-    print_notices(draft, config, _notices_of(capsule) + ready.notices)
+    print_notices(draft, config, _notices_of(capsule) + prepared.notices)
 
 
 def _notices_of(capsule: Capsule) -> list[str]:
@@ -151,24 +121,20 @@ def read_draft(cell: str, options: argparse.Namespace) -> Draft:
     Problems with the text are returned by `Draft.parse`.
     """
     reading = read_yaml(below_magic(cell))
-    document = _with_options(reading.document, options)
-    return with_template(reading, document, template_named, options.template, storage_of_master)
-
-
-def template_named(name: str) -> dict[str, Any]:
-    return connection.client().template(name).config
-
-
-def storage_of_master() -> str:
-    """Return the master's folder for checkpoints whose configured storage is not writable."""
-    return connection.client().session.info.checkpoint_storage
+    changes: list[dict[str, Any]] = []
+    if options.name is not None:
+        changes.append({"name": options.name})
+    # What is wrong with the section is reported later.
+    if options.slots is not None and isinstance(reading.document.get("resources") or {}, dict):
+        changes.append({"resources": {"slots_per_trial": options.slots}})
+    return make_draft(
+        connection.client, reading, options.template, changes, options.checkpoint_storage
+    )
 
 
 def print_notices(draft: Draft, config: ExperimentConfig, others: Sequence[str] = ()) -> None:
     """Print the notices about a configuration that is valid, and others."""
-    found = draft.remarks + notices(draft.merged())
-    found += find_unset(config) + find_open_storage(config)
-    for notice in [*others, *found]:
+    for notice in [*others, *find_notices(draft, config, in_notebook=True)]:
         print(f"Note: {notice}")
 
 
@@ -184,7 +150,16 @@ def caller_of(options: argparse.Namespace, shell: Any) -> Caller:
     )
 
 
-def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
+def prepare_request(
+    draft: Draft, caller: Caller, *, is_dry: bool = False
+) -> tuple[Prepared, CreateExperiment]:
+    """Check and capture an experiment; return it and the request that submits it.
+
+    Its notices are without those of the configuration.
+
+    Raises:
+        ConfigError, CaptureError: As `submit_draft`.
+    """
     config, problems = draft.parse(default_seed=int(time.time()) % 2**31)
     # The entrypoint is checked even if the configuration is wrong: all problems at once.
     merged = draft.merged()
@@ -202,19 +177,25 @@ def _prepare(draft: Draft, caller: Caller, *, is_dry: bool = False) -> Ready:
             )
     if problems or config is None:
         raise draft.located(problems)
-    blobs = BlobStore.of(connection.client().session.info.data_dir)
+    client, capsule = connection.client(), None
     # Ranks read files of the present folder, which may change before they start.
     is_live = plan is None and not isinstance(entrypoint, Captured)
     if isinstance(entrypoint, Captured):
+        blobs = BlobStore.of(client.session.info.data_dir)
         capsule = _capture(entrypoint.name, caller, plan, blobs)
-    else:
-        capsule = capsule_of(entrypoint_text(config.entrypoint), plan, blobs)
-    return Ready(
+    prepared = Prepared(
         config=config,
-        capsule=with_environment(capsule, config, blobs),
         plan=plan,
         notices=[live_notice(os.getcwd(), "--context . has")] if is_live else [],
+        draft=draft,
+        options={
+            "python": sys.executable,
+            "cwd": str(present_folder()),
+            "notebook": notebook_path(caller),
+            "queue_anyway": caller.queue_anyway,
+        },
     )
+    return prepared, request_of(client, prepared, capsule)
 
 
 def _find_code_problems(
@@ -256,17 +237,3 @@ def _capture(name: str, caller: Caller, plan: ContextPlan | None, blobs: BlobSto
     found = capsule.notices + added.pop("notices", [])
     plain = find_plain(name, caller.names)
     return capsule.model_copy(update={**added, "notices": found, "plain_trainer": plain})
-
-
-def _with_options(document: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Merge the options of the magic's line into the document."""
-    if options.name is not None:
-        document = document | {"name": options.name}
-    if options.slots is not None:  # what is wrong with the document is reported later
-        resources = document.get("resources") or {}
-        if isinstance(resources, dict):
-            document = document | {"resources": resources | {"slots_per_trial": options.slots}}
-    if options.checkpoint_storage is not None:
-        folder = os.path.expanduser(options.checkpoint_storage)
-        document = with_storage(document, os.path.abspath(folder))
-    return document

@@ -20,6 +20,7 @@ from det_jupyter.contract.schema.hyperparameters import is_nested
 from det_jupyter.contract.trial.rank_arguments import RANK_ARGUMENTS, find_function_problem
 from det_jupyter.contract.trial.source import function_of, returned_metrics, returns_of
 from det_jupyter.contract.values.direction import is_smaller_better
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.front.notebook.handles.experiment_handles import NotebookExperiment
 from det_jupyter.front.notebook.submit.from_python import submit_call
@@ -155,8 +156,7 @@ def _find_search_problems(
 ) -> Iterator[Problem]:
     names = get_args(SearcherName)
     if searcher not in names:
-        known = f"{', '.join(names[:-1])} or {names[-1]}"
-        yield Problem("searcher", f"got {searcher!r:.60}, expected {known}")
+        yield Problem("searcher", f"got {searcher!r:.60}, expected {listed(names, last='or')}")
     if searcher == "grid" and trials is not None:
         text = f"got {trials!r:.60}, but a grid trains every point once; leave it out"
         yield Problem("trials", text)

@@ -20,10 +20,10 @@ from det_jupyter.config.storages import LOCATING
 from det_jupyter.contract.messages import State, TrialChangeView
 from det_jupyter.contract.messages.status import in_words
 from det_jupyter.contract.schema.key_paths import (
-    join_words,
     look_up,
 )
 from det_jupyter.contract.values.nested import describe_changes, flattened
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import ConfigError, Conflict, Problem
 from det_jupyter.master.machine.model.configured import Configured
 from det_jupyter.master.machine.model.lifecycle import OVER, move
@@ -71,7 +71,7 @@ def check_continuable(experiment: Experiment, override: Mapping[str, Any]) -> No
         raise Conflict(f"{name} is archived; unarchive it first")
     searcher = experiment.settings.searcher
     if not searcher.is_continuable:
-        others = join_words([key for key, each in SECTIONS.items() if each.is_continuable], "and")
+        others = listed(key for key, each in SECTIONS.items() if each.is_continuable)
         raise Conflict(
             f"{name} is a search by {searcher.name}, which cannot be continued; only {others} "
             "can. Let its best trials train on: trial.train_to(...)"

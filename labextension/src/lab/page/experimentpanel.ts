@@ -4,7 +4,7 @@ import { EXPERIMENT_ATTRIBUTE } from '../tokens.js';
 import type { IExperimentDrawn } from './drawing.js';
 import { Feed, overText } from './feed.js';
 import { experimentPageIcon, statusIcon } from './pageicons.js';
-import { Panel, type IPanelOptions } from './pagepanel.js';
+import { Panel, type Drawing, type IPanelOptions } from './pagepanel.js';
 
 /** The part of the view to show. */
 export interface IWanted {
@@ -25,20 +25,6 @@ export class ExperimentPanel extends Panel {
     this.node.setAttribute(EXPERIMENT_ATTRIBUTE, String(experimentId));
     this.title.icon = experimentPageIcon;
     this.title.label = trans.__('Experiment %1', experimentId);
-    this._opened = this._open();
-  }
-
-  override dispose(): void {
-    if (!this.isDisposed) {
-      this._drawn?.dispose();
-      this._feed?.dispose();
-      super.dispose();
-    }
-  }
-
-  /** Resolves when the view is drawn, or has failed to be. */
-  get opened(): Promise<void> {
-    return this._opened;
   }
 
   /** Show a part of the view as soon as it is drawn. */
@@ -51,24 +37,22 @@ export class ExperimentPanel extends Panel {
     this._onState();
   }
 
-  private async _open(): Promise<void> {
-    const drawing = await this._load();
-    if (drawing === null) {
-      return;
-    }
+  protected override async _open(drawing: Drawing): Promise<void> {
     const { shared, looks, notebooks, commands } = this._options;
     const name = `page:${this.experimentId}`;
-    const feed = new Feed(shared.socket, this.experimentId, looks.of(name).chosen);
+    const feed = this._own(new Feed(shared.socket, this.experimentId, looks.of(name).chosen));
     this._feed = feed;
     feed.changed.connect(this._onState, this);
     await feed.ready();
     if (this.isDisposed || feed.state === null) {
       return;
     }
-    this._drawn = drawing.drawExperiment({
-      ...{ shared, feed, looks, name, notebooks, commands },
-      hasBanner: true
-    });
+    this._drawn = this._own(
+      drawing.drawExperiment({
+        ...{ shared, feed, looks, name, notebooks, commands },
+        hasBanner: true
+      })
+    );
     this._host.append(this._drawn.node);
     this._say('');
     this._showWanted();
@@ -115,7 +99,6 @@ export class ExperimentPanel extends Panel {
     }
   }
 
-  private readonly _opened: Promise<void>;
   private _feed: Feed | undefined;
   private _drawn: IExperimentDrawn | undefined;
   private _wanted: IWanted = {};

@@ -1,6 +1,5 @@
 /** The page of a model of the registry, in the main area. */
 import type { IModelState } from '../../model/state.js';
-import type { IDocuments, IFollowed } from '../tokens.js';
 import type { ModelView } from './modelview.js';
 import { modelIcon } from './pageicons.js';
 import { Panel, type Drawing, type IPanelOptions } from './pagepanel.js';
@@ -15,36 +14,21 @@ export class ModelPanel extends Panel {
     this.addClass('jp-DetModelPage');
     this.title.icon = modelIcon;
     this.title.label = trans.__('Model');
-    this._opened = this._open();
-  }
-
-  override dispose(): void {
-    if (!this.isDisposed) {
-      this._followed?.dispose();
-      this._view?.dispose();
-      super.dispose();
-    }
-  }
-
-  /** Resolves when it follows the model, or has failed to. */
-  get opened(): Promise<void> {
-    return this._opened;
   }
 
   protected override _onLink(): void {
     this._draw();
   }
 
-  private async _open(): Promise<void> {
-    const drawing = await this._load();
-    if (drawing !== null) {
-      this._followed = this._options.shared.socket.follow(
+  protected override _open(drawing: Drawing): void {
+    this._own(
+      this._options.shared.socket.follow(
         'model',
         { id: this.modelId },
         state => this._onState(drawing, state),
         sentence => this._say(sentence)
-      );
-    }
+      )
+    );
   }
 
   private _onState(drawing: Drawing, state: IModelState): void {
@@ -52,7 +36,7 @@ export class ModelPanel extends Panel {
       const { commands, shared } = this._options;
       const nameOf = (): string => this._state?.name ?? '';
       const actions = drawing.modelActions(shared, commands, nameOf);
-      this._view = new drawing.ModelView(shared.trans, actions);
+      this._view = this._own(new drawing.ModelView(shared.trans, actions));
       this._host.append(this._view.node);
     }
     this._state = state;
@@ -69,8 +53,6 @@ export class ModelPanel extends Panel {
     }
   }
 
-  private readonly _opened: Promise<void>;
-  private _followed: IFollowed<IDocuments['model']['args']> | undefined;
   private _view: ModelView | undefined;
   private _state: IModelState | undefined;
 }

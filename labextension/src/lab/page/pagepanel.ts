@@ -33,12 +33,17 @@ export abstract class Panel extends Widget {
     this._said = h('p.det-page-said', { role: 'status' }, loading);
     this.node.append(this._banner.node, this._said, this._host);
     shared.linkChanged.connect(this._onLink, this);
+    // Subclasses are constructed before it is loaded.
+    this.opened = this._load().then(drawing =>
+      drawing === null ? undefined : this._open(drawing)
+    );
   }
 
   override dispose(): void {
     if (!this.isDisposed) {
       Signal.clearData(this);
       this._banner.dispose();
+      this._owned.reverse().forEach(one => one.dispose());
       super.dispose();
     }
   }
@@ -46,8 +51,17 @@ export abstract class Panel extends Widget {
   /** Called when the connection has changed. */
   protected abstract _onLink(): void;
 
+  /** Follow the document, and draw it with the loaded drawing core. */
+  protected abstract _open(drawing: Drawing): void | Promise<void>;
+
+  /** Dispose this with the page, the newest first. */
+  protected _own<T extends { dispose(): void }>(one: T): T {
+    this._owned.push(one);
+    return one;
+  }
+
   /** Load the drawing core and stored settings; `null` if the page was closed meanwhile. */
-  protected async _load(): Promise<Drawing | null> {
+  private async _load(): Promise<Drawing | null> {
     const { load = () => import('./drawing.js'), looks, shared } = this._options;
     try {
       const [drawing] = await Promise.all([load(), looks.ready()]);
@@ -66,7 +80,11 @@ export abstract class Panel extends Widget {
     setHidden(this._said, sentence === '');
   }
 
+  /** Resolves when it follows its document, or has failed to. */
+  readonly opened: Promise<void>;
+
   protected readonly _host: HTMLElement;
   private readonly _said: HTMLElement;
   private readonly _banner: LinkBanner;
+  private readonly _owned: { dispose(): void }[] = [];
 }

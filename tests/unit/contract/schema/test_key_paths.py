@@ -11,7 +11,6 @@ from det_jupyter.contract.schema.key_paths import (
     format_value,
     join,
     join_all,
-    join_words,
     look_up,
     section,
     sort_problems,
@@ -72,10 +71,3 @@ def test_what_python_refuses_to_write_is_named_by_its_type() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert (format_value(10**5000), format_value(deep)) == ("a int", "a list")
-
-
-@pytest.mark.parametrize(
-    ("words", "text"), [([], ""), (["a"], "a"), (["a", "b"], "a or b"), ([*"abc"], "a, b or c")]
-)
-def test_words_are_joined_as_a_choice(words: list[str], text: str) -> None:
-    assert join_words(words) == text

@@ -19,6 +19,7 @@ from det_jupyter.contract.values.text import (
     experiment_title,
     hparam_text,
     length,
+    listed,
     number,
     one_line,
     percent,
@@ -226,3 +227,23 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str, words: str) -> None:
 
 def test_lines_become_one() -> None:
     assert one_line(" two\n lines\x07 ") == "two lines\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([], ""),
+        (["a"], "a"),
+        (["a", "b"], "a and b"),
+        (["a", "b", "c", "d"], "a, b, c and d"),
+        (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
+        (["a"] * 100, "a, a, a and 97 more"),
+    ],
+)
+def test_a_long_list_says_how_many_more(items: list[str], words: str) -> None:
+    assert listed(items, most=3) == words
+
+
+def test_a_choice_is_listed_with_or() -> None:
+    assert listed(["8", "16"], last="or") == "8 or 16"
+    assert listed([*"abcdef"], most=2, last="or") == "a, b and 4 more"

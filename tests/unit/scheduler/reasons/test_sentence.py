@@ -437,9 +437,9 @@ TABLE = {
             queue=[ask(9, 5, 1)],
         ),
         "slots",
-        "needs 1 slot; none of 4 is free; experiment 3 “<b>a very long long long long l…” (trial "
-        "7, priority 42, since Oct 3, 11:00, notebook nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…) holds 4; "
-        "starts when it ends or is paused",
+        "needs 1 slot; none of 4 is free; experiment 3 “<b>a very long long long long long long…” "
+        "(trial 7, priority 42, since Oct 3, 11:00, notebook "
+        "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn…) holds 4; starts when it ends or is paused",
     ),
 }
 

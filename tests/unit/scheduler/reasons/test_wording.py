@@ -11,32 +11,12 @@ from det_jupyter.contract.messages import Estimate
 from det_jupyter.scheduler.reasons.wording import (
     about,
     file_of,
-    listed,
     named,
     noun,
     numbers,
-    one_line,
     verb,
 )
 from tests.unit.scheduler.reasons.reasons_world import NOON, end
-
-
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("resnet", "resnet"),
-        ("two\nlines\tand  blanks ", "two lines and blanks"),
-        ("\x1b[31mred\x07", "[31mred"),
-        ("right\u202eto left", "right to left"),
-        ("<b>bold</b> `code`", "<b>bold</b> `code`"),
-        ("a" * 32, "a" * 32),
-        ("a" * 33, "a" * 31 + "…"),
-        ("a" * 30 + " bcd", "a" * 30 + "…"),
-        ("", ""),
-    ],
-)
-def test_a_name_is_one_short_line(name: str, line: str) -> None:
-    assert one_line(name) == line
 
 
 @pytest.mark.parametrize(
@@ -51,26 +31,6 @@ def test_a_name_is_one_short_line(name: str, line: str) -> None:
 )
 def test_of_a_path_the_file_is_named(path: str, name: str) -> None:
     assert file_of(path) == name
-
-
-@pytest.mark.parametrize(
-    ("items", "words"),
-    [
-        ([], ""),
-        (["a"], "a"),
-        (["a", "b"], "a and b"),
-        (["a", "b", "c", "d"], "a, b, c and d"),
-        (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
-        (["a"] * 100, "a, a, a and 97 more"),
-    ],
-)
-def test_a_long_list_says_how_many_more(items: Sequence[str], words: str) -> None:
-    assert listed(items) == words
-
-
-def test_a_choice_is_listed_with_or() -> None:
-    assert listed(["8", "16"], last="or") == "8 or 16"
-    assert listed([*"abcdef"], most=2, last="or") == "a, b and 4 more"
 
 
 def test_experiments_are_named_by_number() -> None:

@@ -203,11 +203,16 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         present_folder()
 
 
-def test_the_storage_of_the_master_is_that_of_its_configuration(wired: Wired) -> None:
+def test_the_master_may_have_a_folder_for_storages_that_cannot_be_used(
+    wired: Wired, capsys: pytest.CaptureFixture[str]
+) -> None:
     info = wired.client.session.info.model_copy(update={"checkpoint_storage": "/saved"})
     wired.client.session.info = info
-    assert submitting.storage_of_master() == "/saved"
-    assert submitting.template_named("base") == {"max_restarts": 9}
+    hdfs = "checkpoint_storage: {type: hdfs, hdfs_path: /x}\n"
+    submit_cell(f"{CELL}{hdfs}", options("--template base"), SHELL)
+    [request] = requests(wired)
+    assert request["config"]["checkpoint_storage"]["host_path"] == "/saved"
+    assert "hdfs has no backend here; checkpoints go to /saved" in capsys.readouterr().out
 
 
 @pytest.fixture
