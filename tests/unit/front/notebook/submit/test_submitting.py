@@ -211,7 +211,7 @@ def test_the_master_may_have_a_folder_for_storages_that_cannot_be_used(
     hdfs = "checkpoint_storage: {type: hdfs, hdfs_path: /x}\n"
     submit_cell(f"{CELL}{hdfs}", options("--template base"), SHELL)
     [request] = requests(wired)
-    assert request["config"]["checkpoint_storage"]["host_path"] == "/saved"
+    assert request["config"]["checkpoint_storage"]["container_path"] == "/saved"
     assert "hdfs has no backend here; checkpoints go to /saved" in capsys.readouterr().out
 
 
