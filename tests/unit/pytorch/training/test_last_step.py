@@ -23,14 +23,13 @@ from det_jupyter.contract.run.journal import LastStepSaved
 from det_jupyter.contract.run.step_page import Phase, StepPage
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import PeerLost
-from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
+from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.rng import get_states, set_states
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training import last_step
 from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.training.page_buffers import in_page, size_in_page
-from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 
 @dataclass
@@ -302,28 +301,6 @@ def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
     keep.keep(4)
     gang.scheduler.step()
     assert lost(keep, 4) == []
-
-
-@pytest.mark.parametrize(
-    ("hooks", "in_windows", "has_to"),
-    [
-        ({}, True, False),
-        ({"on_training_batch_start"}, True, False),
-        ({"state_dict"}, True, False),
-        ({"on_training_batch_start", "state_dict"}, False, True),
-        ({"on_training_epoch_start", "state_dict"}, False, True),
-        ({"on_training_batch_end", "state_dict"}, False, False),
-        ({"on_training_batch_end", "state_dict"}, True, True),
-        ({"on_checkpoint_save_start"}, False, True),
-        ({"on_checkpoint_write_end"}, False, True),
-    ],
-)
-def test_callbacks_that_have_to_be_called_in_a_whole_step(
-    hooks: set[str], in_windows: bool, has_to: bool
-) -> None:
-    callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
-    callbacks = Callbacks({"own": callback})
-    assert last_step._have_to_be_called(callbacks, in_windows) is has_to
 
 
 def test_a_failure_of_the_save_does_not_hide_the_cause(
