@@ -113,7 +113,7 @@ def test_a_rank_leaves_an_exchange_that_is_aborted_with_the_weights_of_its_last_
     with two_ranks(STEPS, tmp_path) as ranks, closing(ControlPage(RunDir(tmp_path).control)) as it:
         ranks[1].kill()
         it.note_killed()
-        printed, _ = ranks[0].communicate(timeout=60)
+        printed, _ = ranks[0].communicate()
     assert printed.splitlines()[-1] == "left True"
 
 

@@ -262,8 +262,8 @@ class Stepping:
 
     def after_step(self) -> None:
         """Update the scaler if it has stepped an optimizer in this batch, which ends a window."""
-        if self._awaited_at != self.position.batch_idx:  # no optimizer has stepped
-            self._await_exchange()
+        if self.await_exchange is not None and self._awaited_at != self.position.batch_idx:
+            self._await_exchange()  # no optimizer has stepped
         if self._has_scaled:
             self.precision.update()
             self._has_scaled = False

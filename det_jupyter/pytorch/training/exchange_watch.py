@@ -28,7 +28,6 @@ import threading
 from contextlib import closing, suppress
 
 import torch
-from torch.distributed.distributed_c10d import _abort_process_group
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host.own_threads import start_own
@@ -36,7 +35,7 @@ from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.core.peer_errors import PeerLost
 
-_LOOK_S = 0.02
+_LOOK_S = 0.05
 
 
 def can_watch(device: torch.device, config: ExperimentConfig | None) -> bool:
@@ -124,4 +123,4 @@ class ExchangeWatch:
             torch.cuda.set_device(self._device)  # a thread begins with device 0
             self.is_aborted = True
             self._is_past = self._received.query()
-            _abort_process_group()
+            torch.distributed.distributed_c10d._abort_process_group()

@@ -11,12 +11,12 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
+from torch.distributed import distributed_c10d
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.control_page import ControlPage, create_page
 from det_jupyter.core.peer_errors import PeerLost
-from det_jupyter.pytorch.training import exchange_watch
 from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
 from tests.waiting import wait_until
 
@@ -50,7 +50,7 @@ def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rank]:
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda new, device: state.copy_(new))
     create_page(RunDir(tmp_path).control)
     made = Rank(RunDir(tmp_path))
-    monkeypatch.setattr(exchange_watch, "_abort_process_group", made.abort)
+    monkeypatch.setattr(distributed_c10d, "_abort_process_group", made.abort)
     yield made
     made.watch.close()
 

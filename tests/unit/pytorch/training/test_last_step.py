@@ -32,6 +32,7 @@ from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch
 from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.training.page_buffers import in_page, size_in_page
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 
 @dataclass
@@ -394,6 +395,36 @@ def test_metrics_on_a_gpu_are_read_when_the_device_has_been_waited_for(gang: Gan
     assert keep.page.rows(1, 2, 2) == [(0.5, 2.0), None]
     keep.await_exchange()
     assert keep.page.rows(1, 2, 2) == [(0.5, 2.0), (0.25, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("device", "watches", "addresses", "opens"),
+    [
+        ("cpu", False, [], True),
+        ("cuda", False, [], False),
+        ("cuda", True, [], True),
+        ("cuda", True, ["10.0.0.1"], False),  # on several computers
+    ],
+)
+def test_ranks_on_gpus_have_pages_if_they_can_leave_an_exchange(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    addresses: list[str],
+    *,
+    watches: bool,
+    opens: bool,
+) -> None:
+    monkeypatch.setattr(last_step, "is_whole_on_each_rank", lambda *_: True)
+    monkeypatch.setattr(last_step, "can_watch", lambda *_: watches)
+    model = nn.BatchNorm1d(2)
+    context: Any = SimpleNamespace(device=torch.device(device), config=None, models=[model])
+    core: Any = SimpleNamespace(distributed=SimpleNamespace(rank=0))
+    info: Any = SimpleNamespace(addresses=addresses, folder=RunDir(tmp_path))
+    page = LastStep._create_page(info, context, core, Callbacks({}))
+    assert (page is not None) is opens
+    if page is not None:
+        assert bool(page.slots()[0].buffers) is (device == "cpu")
 
 
 @pytest.mark.parametrize(
