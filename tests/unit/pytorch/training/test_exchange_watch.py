@@ -105,7 +105,12 @@ def test_the_state_of_the_generator_is_behind_other_states(rank: Rank) -> None:
 def test_which_ranks_watch(
     changes: dict[str, Any], can: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {"is_wanted": True, "device": "cuda", "backend": "nccl", "handling": "3"} | changes
+    given: dict[str, Any] = {
+        "is_wanted": True,
+        "device": "cuda",
+        "backend": "nccl",
+        "handling": "3",
+    } | changes
     monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", given["handling"])
     monkeypatch.setattr(torch.distributed, "get_backend", lambda: given["backend"])
     optimizations = SimpleNamespace(recover_on_gpus=given["is_wanted"])
