@@ -69,6 +69,8 @@ def open_on_gpu(open_here, context, core, callbacks):
     return keep
 
 def be_on_gpus():
+    if not dist.is_initialized():  # no rank: the test loads the checkpoint
+        return
     for name in ("Event", "current_stream", "set_device", "set_rng_state"):
         setattr(torch.cuda, name, MagicMock())
     torch.cuda.get_rng_state = lambda device: torch.arange(16, dtype=torch.uint8)
