@@ -151,6 +151,8 @@ class Optimizations(Section):
     """Compile the models with torch.compile: true, or the name of one of its backends."""
     large_batch: LargeBatch | None = None
     """Scale learning rates with the batch size, after a gradual warm-up."""
+    recover_on_gpus: Bool = False
+    """Save the last step when a rank on a GPU is killed; waits at each step. Not yet tried."""
 
 
 class Profiling(Section):

@@ -39,6 +39,47 @@ def curve(experiment: Experiment, group: str, name: str) -> tuple[list[int], lis
     return found.steps, found.values
 
 
+# On CPUs as on GPUs with `recover_on_gpus`: an exchange waits for a rank that was killed until the
+# groups are aborted, and then ends as if nothing were, with gradients of no batch.
+AS_ON_GPUS = """
+import time
+import torch
+from unittest.mock import MagicMock
+import torch.distributed as dist
+from det_jupyter.pytorch.parallel import DistributedModel
+from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch
+from det_jupyter.pytorch.training.last_step import LastStep
+
+def exchange(_, bucket):
+    gradients = bucket.buffer().div_(2)
+    try:
+        dist.all_reduce(gradients)
+    except RuntimeError:  # NCCL raises nothing
+        while dist.is_initialized():
+            time.sleep(0.01)
+        gradients.fill_(1e3)
+        print("gradients of no batch", flush=True)
+    done = torch.futures.Future()
+    done.set_result(gradients)
+    return done
+
+def open_on_gpu(open_here, context, core, callbacks):
+    keep = open_here(context, core, callbacks)
+    keep.watch = ExchangeWatch(core.info.folder, context.device)
+    return keep
+
+def be_on_gpus():
+    if not dist.is_initialized():  # no rank: the test loads the checkpoint
+        return
+    for name in ("Event", "current_stream", "set_device", "set_rng_state"):
+        setattr(torch.cuda, name, MagicMock())
+    torch.cuda.get_rng_state = lambda device: torch.arange(16, dtype=torch.uint8)
+    DistributedModel._register_hook = lambda model: model.register_comm_hook(None, exchange)
+    open_here = LastStep.open
+    LastStep.open = lambda *given: open_on_gpu(open_here, *given)
+"""
+
+
 @pytest.fixture(scope="module")
 def undisturbed(home: DetHome) -> dict[str, Any]:
     """Run the trial in peace."""
@@ -176,6 +217,22 @@ def test_one_rank_killed_while_training(
         for one in experiment.checkpoints()
         if one.steps_completed % 20
     )
+
+
+def test_an_exchange_that_does_not_notice_a_killed_rank_is_aborted_and_not_stepped_with(
+    client: Client, undisturbed: dict[str, Any]
+) -> None:
+    init = "        self.context = context\n"
+    trial = TRIAL_SOURCE.replace(init, f"{init}        be_on_gpus()\n")
+    experiment = submit(client, slow(0.05), AS_ON_GPUS + trial)
+    wait_for_steps(experiment, 21)
+    os.kill(experiment.trial.ranks[1].view.pid, signal.SIGKILL)
+    assert experiment.wait() == "COMPLETED"
+    view = experiment.view.trials[0]
+    assert (view.restarts, view.num_recoveries) == (0, 1)
+    assert any(line.text == "gradients of no batch" for line in experiment.trial.logs())
+    weights = final_weights(experiment)
+    assert all(torch.equal(weights[name], was) for name, was in undisturbed["weights"].items())
 
 
 def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -> None:

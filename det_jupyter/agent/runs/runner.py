@@ -328,8 +328,8 @@ class Runner:
                     active.memory = self.memory.look(
                         run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
                     )
-                    active.faults = await self._find_faults(active)
                     await saved_by_survivors(active, rank_exit)
+                    active.faults = await self._find_faults(active)
                 gang.rank_exited(rank_exit)
 
     async def _claims_slots(self, run: AgentRun) -> bool:

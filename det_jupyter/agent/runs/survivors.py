@@ -3,18 +3,21 @@
 A rank of a PyTorchTrial that loses another one saves what both have trained, if it can
 (pytorch/training/last_step.py), and exits. So the gang, or its part on this computer, is not ended
 before. Other computers may be silent instead of gone: then the ranks here wait in a collective, so
-the control page says that they have to close their connections.
+the control page says that they have to close their connections. Ranks of NCCL do not notice that
+another one has ended, so the page says that, too (pytorch/training/exchange_watch.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import closing, suppress
 
 from det_jupyter.agent.runs.active_run import ActiveRun
 from det_jupyter.agent.starting.rank_processes import RankExit
 from det_jupyter.agent.tunnel.part import LinkedPart
+from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, phases
 
 logger = logging.getLogger(__name__)
@@ -39,6 +42,8 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) 
         return
     if not any(path.exists() for path in others.values()):
         return
+    if failed is not None:
+        _note(active, ControlPage.note_killed)
     loop = asyncio.get_running_loop()
     began = loop.time()
     while not active.end_ordered.is_set():
@@ -89,6 +94,10 @@ async def watch_part(active: ActiveRun, part: LinkedPart) -> None:
 
 
 async def _saved_without_others(active: ActiveRun) -> None:
-    with suppress(OSError, ValueError), active.run.open_page() as page:
-        page.note_parted()
+    _note(active, ControlPage.note_parted)
     await saved_by_survivors(active)
+
+
+def _note(active: ActiveRun, write: Callable[[ControlPage], None]) -> None:
+    with suppress(OSError, ValueError), closing(ControlPage(active.run.dir.control)) as page:
+        write(page)

@@ -8,9 +8,9 @@
             a rank waits for room for    the chief waits for room      how many bytes that
             records, since (ms, UTC)     for a checkpoint, since       checkpoint needs
 
-    word    1027                            1028
-            the chief waits for uploads     ranks on other computers
-            of earlier checkpoints, since   have ended, or are cut off
+    word    1027                            1028                         1029
+            the chief waits for uploads     ranks on other computers     a rank here
+            of earlier checkpoints, since   have ended, or are cut off   was killed
 
 Words are little-endian, unsigned, of 64 bits.
 
@@ -52,6 +52,7 @@ _CHECKED = 5
 _SAVING = 6
 _NEEDED = 1026
 _PARTED = 1028
+_KILLED = 1029
 _FIRST_RANK = 8
 _NUM_RANKS = 508  # ranks that have words
 _FIRST_EXCHANGE = _FIRST_RANK + _NUM_RANKS
@@ -151,6 +152,14 @@ class ControlPage:
     def is_parted(self) -> bool:
         """Return whether ranks on other computers have ended, or cannot be reached any more."""
         return self._word(_PARTED) == 1
+
+    def note_killed(self) -> None:
+        """Record that a rank on this computer was killed."""
+        _WORD.pack_into(self._map, _KILLED * _WORD.size, 1)
+
+    def is_killed(self) -> bool:
+        """Return whether a rank on this computer was killed: others may wait for it."""
+        return self._word(_KILLED) == 1
 
     def note_wait(self, writing: Writing, since: float, needs_bytes: int = 0) -> None:
         """Record since when this rank waits for room or uploads (UTC seconds; 0.0: not)."""

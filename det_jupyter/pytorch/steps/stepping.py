@@ -89,6 +89,9 @@ class Stepping:
         self.note_exchange: Callable[[int], object] = bool  # given the number of the batch
         # Called before an optimizer steps replicas, given the number of the batch. Collective.
         self.before_step: Callable[[int], object] | None = None
+        # Called before that, and once in a step's batch: waits for the device; None on CPUs.
+        self.await_exchange: Callable[[], object] | None = None
+        self._awaited_at = -1  # the batch of the last such call
         self._backwards = 0
         self._is_stepping = False  # `step` is running, not an optimizer.step() of the trial
         self._has_scaled = False  # the scaler has stepped an optimizer in this batch
@@ -237,6 +240,8 @@ class Stepping:
                 )
             self.precision.unscale(optimizer)
             clip_grads(parameters_of(optimizer))
+        if scaler is not None or self.precision.scaler is not None:  # which may leave the step out
+            self._await_exchange()
         self._is_stepping = True
         try:
             if scaler is not None:
@@ -256,10 +261,17 @@ class Stepping:
         return any(wrapped.batch_idx >= batch_idx for wrapped in self._wrapped.values())
 
     def after_step(self) -> None:
-        """Update the scaler if it has stepped an optimizer in this batch."""
+        """Update the scaler if it has stepped an optimizer in this batch, which ends a window."""
+        if self.await_exchange is not None and self._awaited_at != self.position.batch_idx:
+            self._await_exchange()  # no optimizer has stepped
         if self._has_scaled:
             self.precision.update()
             self._has_scaled = False
+
+    def _await_exchange(self) -> None:
+        if self.await_exchange is not None:
+            self.await_exchange()
+            self._awaited_at = self.position.batch_idx
 
     def _sync_buffers_of_replicas(self) -> None:
         for replica in self._replicas:
@@ -290,6 +302,7 @@ class Stepping:
             )
         for model in wrapped.models:
             model.check_exchanged()
+        self._await_exchange()
         if self.before_step is not None and wrapped.models:  # which all ranks step alike
             self.before_step(position.batch_idx + 1)
         # One step may call the hook twice, by super().step() or with the same gradients again.

@@ -24,7 +24,8 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
     one of these, or a user's change, was within the      it is not part of the last step's state
       interrupted window
     a rank failed by an error of its own                  the retry would fail as well
-    the ranks train on GPUs                               NCCL does not notice that a rank ended
+    the ranks train on GPUs, but for                      NCCL does not notice that a rank ended
+      `optimizations.recover_on_gpus` on one computer
     weights are divided (FSDP, DeepSpeed), gradients      parts of the state are lost with the rank
       compressed by PowerSGD, or the trial has reducers
     an optimizer has no hooks                             its steps are not noticed
@@ -61,26 +62,16 @@ from det_jupyter.pytorch.data.generators import (
     pack_generators,
     unpack_generators,
 )
-from det_jupyter.pytorch.parallel import DistributedModel
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
+from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
 from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
+from det_jupyter.pytorch.training.whole_state import is_whole_on_each_rank
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 _OTHERS_S = 1.0  # how long other ranks may take to notice that a rank has ended
-_HOOKS_OF_CHECKPOINTS = (
-    "on_checkpoint_save_start",
-    "on_checkpoint_write_end",
-    "on_checkpoint_end",
-)
-_HOOKS_OF_BATCHES = (
-    "on_training_batch_start",
-    "on_training_epoch_start",
-    "on_training_batch_end",
-    "on_training_epoch_end",
-)
 _LOOK_S = 0.005
 _CAN_SAVE = (Phase.READY, Phase.SAVING)
 
@@ -93,6 +84,7 @@ class LastStep:
     core: Context
     page: StepPage
     far: FarPages | None = None  # of a gang on several computers
+    watch: ExchangeWatch | None = None  # of a rank on a GPU
     _kept_at: int = -1  # the batch that what is kept is that before
     _noted: int = -1  # batches trained of the state that was noted last
 
@@ -111,7 +103,9 @@ class LastStep:
         if page is None or not all(have_all):
             return None
         far = FarPages(distributed, page, info.folder) if info.addresses else None
-        return cls(context, core, page, far)
+        device = context.device
+        watch = ExchangeWatch(info.folder, device) if device.type != "cpu" else None
+        return cls(context, core, page, far, watch)
 
     @classmethod
     def _create_page(
@@ -122,22 +116,16 @@ class LastStep:
         callbacks: Callbacks,
     ) -> StepPage | None:
         """Create this rank's page, if it can save its last step."""
-        if context.device.type != "cpu" or not can_pack_generators():
+        if not (can_pack_generators() and is_whole_on_each_rank(context, callbacks)):
             return None
-        is_whole = all(
-            isinstance(model, DistributedModel) and model.low_rank is None
-            for model in context.models
-        )
-        if not (is_whole and context.models) or context.reducers.are_there:
-            return None
-        in_windows = context.position.aggregation_frequency > 1
-        if not context.stepping.sees_steps or _have_to_be_called(callbacks, in_windows):
+        on_gpu = context.device.type != "cpu"
+        if on_gpu and (info.addresses or not can_watch(context.device, context.config)):
             return None
         try:
             return StepPage.create(
                 info.folder.step(core.distributed.rank),
                 os.getpid(),
-                buffers_bytes=size_in_page(buffers_of(context.models)),
+                buffers_bytes=0 if on_gpu else size_in_page(buffers_of(context.models)),
             )
         except OSError:  # the disk is full: the trial trains without
             return None
@@ -151,6 +139,7 @@ class LastStep:
         self._scheduled: list[Any] = []
         self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
         self._group_lists: list[Any] = []
+        self._rows: list[tuple[int, Sequence[Number], Number]] = []  # not read from the device
         self._slot, self._older = (
             (slot.head, slot.states, in_page(self._buffers, slot.buffers))
             for slot in self.page.slots()
@@ -177,6 +166,8 @@ class LastStep:
         head, states, buffers = self._slot
         head[1] = 0
         length = pack_generators(states)
+        if self.watch is not None:
+            length = self.watch.pack_generator(states, length)
         if buffers:
             with torch.no_grad():
                 torch._foreach_copy_(buffers, self._buffers)
@@ -192,10 +183,24 @@ class LastStep:
     def note_metrics(
         self, steps_completed: int, metrics: Sequence[Number], records: Number
     ) -> None:
-        """Write the metrics of the last batch."""
+        """Write the metrics of the last batch; on a GPU, before the next step."""
+        if self.watch is not None:
+            self._rows.append((steps_completed, metrics, records))
+            return
         self.page.note_row(steps_completed, metrics, records)
         if self.far is not None:
             self.far.note_row(steps_completed, [*map(float, metrics), float(records)])
+
+    def await_exchange(self) -> None:
+        """Wait until the device has exchanged the gradients; a PeerLost says that it has not."""
+        assert self.watch is not None
+        self.watch.await_exchange()
+        self._write_rows()
+
+    def _write_rows(self) -> None:
+        for row in self._rows:
+            self.page.note_row(*row)
+        self._rows.clear()
 
     def rows(self, first: int, last: int, num_metrics: int) -> torch.Tensor:
         """Return the metrics and records of all ranks, `[ranks, metrics + 1, batches]`.
@@ -219,6 +224,8 @@ class LastStep:
         if self._buffers:
             with torch.no_grad():
                 torch._foreach_copy_(self._kept, self._buffers)
+            if self.watch is not None:
+                self.watch.mark_received()
         self._kept_at = index
 
     def _schedulers_steps(self) -> list[Any]:
@@ -231,8 +238,9 @@ class LastStep:
     def close(self) -> None:
         """Unmap the page."""
         self.page.close()
-        if self.far is not None:
-            self.far.close()
+        for each in (self.far, self.watch):
+            if each is not None:
+                each.close()
 
     def save(
         self,
@@ -254,14 +262,15 @@ class LastStep:
             is_whole: Whether the state is that of this step, but for what is kept here.
             write: Writes the checkpoint, given the states of all ranks' generators.
         """
-        is_lost = is_lost_peer(error)
-        if not is_lost:
+        is_aborted = self.watch is not None and self.watch.is_aborted  # any error may follow
+        if not (is_aborted or is_lost_peer(error)):
             self.page.set_phase(Phase.FAILED)
             return False
         if self.far is not None:
             self.far.close()  # what saves may need connections
         is_saved = False
         try:
+            self._write_rows()
             if is_whole and (self._kept_at == steps_completed or batches == steps_completed):
                 is_saved = self._save(steps_completed, write)
         except Exception as problem:  # the user's callbacks may raise anything
@@ -316,7 +325,10 @@ class LastStep:
         return True
 
     def _unpacked(self, slot: StepSlot) -> RngStates:
-        unpack_generators(slot.states[: slot.head[1]].tobytes())  # this rank draws no more
+        packed = slot.states[: slot.head[1]].tobytes()
+        if self.watch is not None:
+            packed = self.watch.unpack_generator(packed)
+        unpack_generators(packed)  # this rank draws no more
         return get_states(self.context.device)
 
     def _pages(self) -> dict[int, StepPage]:
@@ -378,16 +390,11 @@ class LastStep:
     def _check_buffers(self) -> None:
         if [*map(id, buffers_of(self.context.models))] != [*map(id, self._buffers)]:
             raise CheckpointError("the trial has replaced buffers of its models in the batch")
+        is_sender = self.core.distributed.rank == 0
+        if self._buffers and not (self.watch is None or is_sender or self.watch.has_received):
+            raise CheckpointError("buffers of rank 0 were not received as a whole")
 
 
 def _first_of(ready: Mapping[int, int], pages: Mapping[int, StepPage]) -> int:
     """Return the rank that saves already, or else the lowest of those with the most steps."""
     return max(ready, key=lambda rank: (pages[rank].phase is Phase.SAVING, ready[rank], -rank))
-
-
-def _have_to_be_called(callbacks: Callbacks, in_windows: bool) -> bool:
-    """Return whether callbacks take part in checkpoints, or count batches of a step to repeat."""
-    hooks = _HOOKS_OF_BATCHES if in_windows else _HOOKS_OF_BATCHES[:2]
-    return any(map(callbacks.overrides, _HOOKS_OF_CHECKPOINTS)) or (
-        callbacks.keep_state and any(map(callbacks.overrides, hooks))
-    )

@@ -217,6 +217,8 @@ class Loop:
         try:
             self.context.stepping.note_exchange = keep.note_exchange
             self.context.stepping.before_step = None if keep.far is None else keep.note
+            if keep.watch is not None:
+                self.context.stepping.await_exchange = keep.await_exchange
             yield
         except (Exception, SystemExit) as error:  # the user's code may also exit
             index, cut_at = self.steps_completed, self.position.cut_at
@@ -229,7 +231,7 @@ class Loop:
                 self._savepoints.drop_pending()  # an older one must not be recorded after it
             raise
         finally:
-            self.context.stepping.before_step = None
+            self.context.stepping.before_step = self.context.stepping.await_exchange = None
             keep.close()
 
     def _open_data(self) -> BatchStream:
@@ -340,8 +342,7 @@ class Loop:
 
     def _after_step(self) -> None:
         """Update the scaler, step the schedulers, and report the first step of this run."""
-        if self.context.scaler is not None:
-            self.context.stepping.after_step()
+        self.context.stepping.after_step()
         if self.context.lr_schedulers:
             self._step_schedulers()
         self.position.cut_at = self.steps_completed + 1

@@ -58,9 +58,15 @@ def test_only_a_signal_is_survived(active: ActiveRun, code: int | None) -> None:
     assert wait(active, RankExit(1, code)) < 0.1
 
 
-def test_a_rank_that_does_not_notice_is_waited_for_shortly(active: ActiveRun) -> None:
+def test_a_rank_that_does_not_notice_is_waited_for_shortly_and_can_read_it(
+    active: ActiveRun,
+) -> None:
     StepPage.create(active.run.dir.step(0), os.getpid()).close()
+    control_page.create_page(active.run.dir.control)
     assert 0.15 <= wait(active) < 5
+    with closing(control_page.ControlPage(active.run.dir.control)) as page:
+        assert page.is_killed()
+        assert not page.is_parted()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,6 @@ def end_without_others(active: Any) -> list[str]:
     """End the part of a gang whose ranks elsewhere are gone; return what has happened in order."""
     happened = list[str]()
     control_page.create_page(active.run.dir.control)
-    active.run.open_page = lambda: closing(control_page.ControlPage(active.run.dir.control))
     active.kill = lambda: happened.append("killed")
     active.ending = None
 
@@ -123,7 +128,8 @@ def end_without_others(active: Any) -> list[str]:
         survivors.end_part(active)
         survivors.end_part(active)
         await asyncio.sleep(0.05)
-        with active.run.open_page() as page:
+        with closing(control_page.ControlPage(active.run.dir.control)) as page:
+            assert not page.is_killed()
             happened.append(f"parted: {page.is_parted()}")
         with closing(StepPage(active.run.dir.step(0))) as own:
             own.set_phase(Phase.SAVED, 3)

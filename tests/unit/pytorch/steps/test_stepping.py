@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from det_jupyter.core import DistributedContext
+from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import (
     PyTorchTrialContext,
@@ -372,3 +373,32 @@ def test_an_optimizer_without_hooks_steps_unseen() -> None:
     assert training.stepping.sees_steps
     training.stepping.add(Bare([]), averages=True)
     assert not training.stepping.sees_steps
+
+
+def test_a_device_is_waited_for_before_each_step_and_in_a_batch_without_one() -> None:
+    training, weights = Training(), list[float]()
+    training.stepping.distributed.size = 2  # the gradients of this one count twice
+    training.stepping.await_exchange = lambda: weights.append(training.weight.item())
+    training.train([1.0, 2.0])
+    assert weights == [0.0, -2.0]
+    training.backward(2, 4.0)
+    training.stepping.after_step()
+    assert weights == [0.0, -2.0, -6.0]
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16])
+def test_an_aborted_exchange_is_not_stepped_with(dtype: torch.dtype | None) -> None:
+    training = Training(dtype=dtype)
+    training.stepping.distributed.size = 2
+
+    def abort() -> None:
+        raise PeerLost("aborted")
+
+    training.stepping.await_exchange = abort
+    training.backward(0, float("inf"))  # with a scaler the step would be left out
+    with pytest.raises(PeerLost):
+        training.step()
+    assert training.weight.item() == 0
+    with pytest.raises(PeerLost):
+        training.stepping.after_step()
+    assert not training.stepping.has_stepped(0)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -23,10 +24,11 @@ from det_jupyter.contract.run.journal import LastStepSaved
 from det_jupyter.contract.run.step_page import Phase, StepPage
 from det_jupyter.core import Context
 from det_jupyter.core.peer_errors import PeerLost
-from det_jupyter.pytorch import PyTorchCallback, PyTorchTrialContext
+from det_jupyter.pytorch import PyTorchTrialContext
 from det_jupyter.pytorch.rng import get_states, set_states
 from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training import last_step
+from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch
 from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.training.page_buffers import in_page, size_in_page
@@ -304,28 +306,6 @@ def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
     assert lost(keep, 4) == []
 
 
-@pytest.mark.parametrize(
-    ("hooks", "in_windows", "has_to"),
-    [
-        ({}, True, False),
-        ({"on_training_batch_start"}, True, False),
-        ({"state_dict"}, True, False),
-        ({"on_training_batch_start", "state_dict"}, False, True),
-        ({"on_training_epoch_start", "state_dict"}, False, True),
-        ({"on_training_batch_end", "state_dict"}, False, False),
-        ({"on_training_batch_end", "state_dict"}, True, True),
-        ({"on_checkpoint_save_start"}, False, True),
-        ({"on_checkpoint_write_end"}, False, True),
-    ],
-)
-def test_callbacks_that_have_to_be_called_in_a_whole_step(
-    hooks: set[str], in_windows: bool, has_to: bool
-) -> None:
-    callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
-    callbacks = Callbacks({"own": callback})
-    assert last_step._have_to_be_called(callbacks, in_windows) is has_to
-
-
 def test_a_failure_of_the_save_does_not_hide_the_cause(
     gang: Gang, gone: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -377,6 +357,90 @@ def test_connections_are_not_shut_while_a_rank_saves(gang: Gang, gone: int) -> N
             write=lambda states: closed.append(False),
         )
     assert closed[:2] == [True, False]
+
+
+def on_gpu(keep: LastStep, *, is_aborted: bool = False, has_received: bool = True) -> MagicMock:
+    """Let a rank be on a GPU."""
+    watch = MagicMock(spec=ExchangeWatch, is_aborted=is_aborted, has_received=has_received)
+    watch.pack_generator.side_effect = lambda slot, begin: begin
+    watch.unpack_generator.side_effect = lambda packed: packed
+    keep.watch = watch
+    return watch
+
+
+def test_after_an_abort_any_error_follows_from_it(gang: Gang, gone: int) -> None:
+    gang.size = 2
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        one.note_exchange(4)
+    saved: list[Any] = []
+    facts: Any = {"steps_completed": 4, "batches": 4, "is_whole": True, "write": saved.extend}
+    on_gpu(keep)
+    assert not keep.save(ValueError("no group"), **facts)
+    on_gpu(keep, is_aborted=True)
+    assert keep.save(ValueError("no group"), **facts)
+    assert len(saved) == 2
+
+
+def test_metrics_on_a_gpu_are_read_when_the_device_has_been_waited_for(gang: Gang) -> None:
+    keep = gang.rank(0)
+    watch = on_gpu(keep)
+    watch.await_exchange.side_effect = [None, PeerLost("gone"), None]
+    keep.note_metrics(1, [torch.tensor(0.5)], 2)
+    assert keep.page.rows(1, 1, 2) == [None]
+    keep.await_exchange()
+    keep.note_metrics(2, [torch.tensor(0.25)], 2)
+    with pytest.raises(PeerLost):
+        keep.await_exchange()
+    assert keep.page.rows(1, 2, 2) == [(0.5, 2.0), None]
+    keep.await_exchange()
+    assert keep.page.rows(1, 2, 2) == [(0.5, 2.0), (0.25, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("device", "watches", "addresses", "opens"),
+    [
+        ("cpu", False, [], True),
+        ("cuda", False, [], False),
+        ("cuda", True, [], True),
+        ("cuda", True, ["10.0.0.1"], False),  # on several computers
+    ],
+)
+def test_ranks_on_gpus_have_pages_if_they_can_leave_an_exchange(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    addresses: list[str],
+    *,
+    watches: bool,
+    opens: bool,
+) -> None:
+    monkeypatch.setattr(last_step, "is_whole_on_each_rank", lambda *_: True)
+    monkeypatch.setattr(last_step, "can_watch", lambda *_: watches)
+    model = nn.BatchNorm1d(2)
+    context: Any = SimpleNamespace(device=torch.device(device), config=None, models=[model])
+    core: Any = SimpleNamespace(distributed=SimpleNamespace(rank=0))
+    info: Any = SimpleNamespace(addresses=addresses, folder=RunDir(tmp_path))
+    page = LastStep._create_page(info, context, core, Callbacks({}))
+    assert (page is not None) is opens
+    if page is not None:
+        assert bool(page.slots()[0].buffers) is (device == "cpu")
+
+
+@pytest.mark.parametrize(
+    ("rank", "has_received", "saves"), [(0, False, True), (1, False, False), (1, True, True)]
+)
+def test_buffers_that_a_gpu_may_not_have_received_are_not_saved(
+    gang: Gang, gone: int, rank: int, *, has_received: bool, saves: bool
+) -> None:
+    gang.size = 2
+    keep, dead = gang.rank(rank), gang.rank(1 - rank, pid=gone)
+    watch = on_gpu(keep, is_aborted=True, has_received=has_received)
+    for one in (keep, dead):
+        one.note_exchange(4)
+    keep.keep(4)
+    assert watch.mark_received.call_count == 1
+    assert bool(lost(keep, 4)) is saves
 
 
 def test_the_page_is_unmapped(gang: Gang) -> None:

@@ -1,0 +1,31 @@
+"""Which callbacks keep a rank from saving for all others."""
+
+from __future__ import annotations
+
+import pytest
+
+from det_jupyter.pytorch import PyTorchCallback
+from det_jupyter.pytorch.training.whole_state import have_to_be_called
+from det_jupyter.pytorch.trial.callback_runner import Callbacks
+
+
+@pytest.mark.parametrize(
+    ("hooks", "in_windows", "has_to"),
+    [
+        ({}, True, False),
+        ({"on_training_batch_start"}, True, False),
+        ({"state_dict"}, True, False),
+        ({"on_training_batch_start", "state_dict"}, False, True),
+        ({"on_training_epoch_start", "state_dict"}, False, True),
+        ({"on_training_batch_end", "state_dict"}, False, False),
+        ({"on_training_batch_end", "state_dict"}, True, True),
+        ({"on_checkpoint_save_start"}, False, True),
+        ({"on_checkpoint_write_end"}, False, True),
+    ],
+)
+def test_callbacks_that_have_to_be_called_in_a_whole_step(
+    hooks: set[str], in_windows: bool, has_to: bool
+) -> None:
+    callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
+    callbacks = Callbacks({"own": callback})
+    assert have_to_be_called(callbacks, in_windows) is has_to
