@@ -9,9 +9,6 @@ import sys
 from typing import Any
 
 import pytest
-from mcp import Client as Assistant
-from mcp import StdioServerParameters
-from mcp.types import ElicitResult
 
 from det_jupyter.client import Client, Experiment
 from tests.processes import DetHome
@@ -36,6 +33,11 @@ CONFIG = {
 def test_an_assistant_finds_the_worst_run_and_submits_a_better_one_after_a_yes(
     home: DetHome, client: Client
 ) -> None:
+    # Here, as loading it takes a second of CPU in each process that collects tests.
+    from mcp import Client as Assistant
+    from mcp import StdioServerParameters
+    from mcp.types import ElicitResult
+
     search = submit(client, CONFIG, SOURCE)
     search.wait()
     questions: list[str] = []

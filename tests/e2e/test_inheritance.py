@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.integration.agent_support import torch_built_for, write_torch
 from tests.processes import DetHome, det_home, find, wait_until
 
 pytestmark = [
@@ -58,11 +59,13 @@ STARTER = (
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """Return a det_jupyter whose master was started from such a process."""
-    gone = tmp_path_factory.mktemp("gone")
-    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
+    gone, packages = tmp_path_factory.mktemp("gone"), tmp_path_factory.mktemp("packages")
+    write_torch(packages, torch_built_for(None))  # no trial here needs the real one
+    path = os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")]))
+    variables = {"DET_JUPYTER_CPU_SLOTS": "2", "PYTHONPATH": path}
+    with det_home(tmp_path_factory.mktemp("home"), variables) as home:
         line = STARTER.format(core=min(os.sched_getaffinity(0)), python=sys.executable)
-        variables = os.environ | OF_A_JOB
-        subprocess.run(["bash", "-c", line], cwd=gone, env=variables, check=True)
+        subprocess.run(["bash", "-c", line], cwd=gone, env=os.environ | OF_A_JOB, check=True)
         yield home
 
 
@@ -88,14 +91,25 @@ def probed(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return facts
 
 
+@pytest.fixture(scope="module")
+def listed(home: DetHome, probed: dict[str, Any]) -> dict[str, str]:
+    """Return what `det slot list` and `det agent list` print."""
+    return {
+        what: subprocess.run(
+            [*DET, what, "list"], capture_output=True, text=True, check=True
+        ).stdout
+        for what in ("slot", "agent")
+    }
+
+
 def test_trial_may_use_all_cores_at_the_usual_priority(
-    home: DetHome, probed: dict[str, Any]
+    listed: dict[str, str], probed: dict[str, Any]
 ) -> None:
     assert probed["cores"] == len(os.sched_getaffinity(0))
     assert probed["blocked"] == []
     assert set(probed["ignored"]) <= {signal.SIGPIPE, signal.SIGXFSZ}  # as Python has it
-    assert probed["nice"] == 0 or "low priority (nice 7)" in listed(home, "slot")
-    assert probed["score"] <= 0 or "(oom_score_adj 700)" in listed(home, "slot")
+    assert probed["nice"] == 0 or "low priority (nice 7)" in listed["slot"]
+    assert probed["score"] <= 0 or "(oom_score_adj 700)" in listed["slot"]
 
 
 def test_trial_gets_the_umask_and_variables_of_its_own_submission(probed: dict[str, Any]) -> None:
@@ -108,15 +122,13 @@ def test_trial_gets_the_umask_and_variables_of_its_own_submission(probed: dict[s
 
 
 def test_limits_are_as_far_undone_as_is_allowed_and_named_at_the_slots(
-    home: DetHome, probed: dict[str, Any]
+    listed: dict[str, str], probed: dict[str, Any]
 ) -> None:
     soft, hard = probed["limits"]["NOFILE"]
     assert soft == hard
     if hard == 300:  # this process may not raise it
-        for listing in ("slot", "agent"):
-            assert "trials can have 300 open files, which the agent has inherited" in listed(
-                home, listing
-            )
+        for listing in listed.values():
+            assert "trials can have 300 open files, which the agent has inherited" in listing
     assert probed["limits"]["CORE"][0] == soft_core_of_the_computer()
 
 
@@ -146,11 +158,6 @@ def test_a_trial_runs_though_temporary_files_were_swept(
     after = Path(note.read_text())
     assert after != before
     assert after.stat().st_mode & 0o777 == 0o700
-
-
-def listed(home: DetHome, what: str) -> str:
-    done = subprocess.run([*DET, what, "list"], capture_output=True, text=True, check=True)
-    return done.stdout
 
 
 def soft_core_of_the_computer() -> int:

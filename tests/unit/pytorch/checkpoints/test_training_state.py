@@ -15,9 +15,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
-from torch.distributed.checkpoint.state_dict_loader import load
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError, ConfigError
@@ -243,6 +240,11 @@ def test_tied_weights_are_written_once(tmp_path: Path) -> None:
 def test_tools_of_torchs_distributed_checkpoints_read_one_that_is_converted(
     tmp_path: Path,
 ) -> None:
+    # Here, as loading it takes a second of CPU in each process that collects tests.
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
+    from torch.distributed.checkpoint.state_dict_loader import load
+
     weight = torch.rand(3, 2)
     write_state(tmp_path, {"steps_completed": 5, "models": [{"net.weight": weight}]})
     with warnings.catch_warnings():
