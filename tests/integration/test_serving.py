@@ -26,6 +26,7 @@ from det_jupyter.contract.messages import PROTOCOL, MasterInfo, Pause
 from det_jupyter.master import serve as module
 from det_jupyter.master.background import reader_process
 from det_jupyter.master.background.reader_starter import ReaderStarter
+from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.serve import has_work, serve
 from det_jupyter.master.service.agents.agent_access import AgentAccess
 from det_jupyter.storage.buckets.process import Transfers
@@ -176,16 +177,20 @@ def test_a_signal_ends_it_in_order() -> None:
 
 def test_an_idle_master_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.IDLE_VARIABLE, "0.00001")
-    play(lambda session: None, stops=False)
+    serve(Engine(), NoReaders())
+    assert info() is None
     assert "idle for 1e-05 hours" in (paths.log_dir() / "master.log").read_text()
 
 
 def test_a_master_whose_reader_runs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.IDLE_VARIABLE, "0.00003")  # 0.1 s
     monkeypatch.setattr(reader_process, "_UNUSED_S", 0.0)
+    last_request = [0.0]  # seconds ago
+    monkeypatch.setattr(Guard, "idle_s", property(lambda _: last_request[0]))
 
     def scene(session: Session) -> None:
         pid = ask(session.info.reader_url)["pid"]
+        last_request[0] = 3600.0
         time.sleep(0.5)
         assert ask(session.info.reader_url)["pid"] == pid
         os.kill(pid, signal.SIGTERM)  # what is left to do is to wait
