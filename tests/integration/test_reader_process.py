@@ -162,8 +162,11 @@ def test_each_commit_is_told() -> None:
 def test_commits_wait_for_no_reader_that_is_frozen_and_it_is_killed_on_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
+
     async def scene(played: Played) -> None:
         frozen = (await played.ask())["pid"]
+        await until(lambda: "started the reader" in caplog.text, "the master knows its pid")
         os.kill(frozen, signal.SIGSTOP)
         for _ in range(100_000):  # more than a pipe holds
             played.reader.tell_commit()
@@ -275,16 +278,13 @@ def test_after_its_starter_was_killed_another_one_starts_readers(
 def test_a_starter_that_does_not_answer_is_replaced(
     has_reader: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("_LOOK_S", "_SOON_S"):
-        monkeypatch.setattr(reader_process, name, 0.1)
-    if not has_reader:
-        monkeypatch.setattr(reader_process, "_ANSWER_S", 0.1)
-
     async def scene(played: Played) -> None:
         monkeypatch.setenv("PYTHONPATH", REPOSITORY)  # of a starter that replaces the first
         if has_reader:
             reader = (await played.ask())["pid"]
-            monkeypatch.setattr(reader_process, "_ANSWER_S", 0.1)
+        for name in ("_ANSWER_S", "_LOOK_S", "_SOON_S"):
+            monkeypatch.setattr(reader_process, name, 0.1)
+        played.reader._answer_s = 0.1
         played.starter.process.suspend()
         if has_reader:
             os.kill(reader, signal.SIGKILL)
@@ -348,10 +348,7 @@ def test_pauses_between_failures_grow_up_to_a_bound_and_begin_anew_after_a_long_
     assert pauses == [0.2, 0.4, 0.8, 1.0, 0.2]
 
 
-def test_a_reader_that_does_not_end_with_its_input_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reader_process, "_END_S", 0.05)
+def test_a_reader_that_does_not_end_with_its_input_is_killed() -> None:
     pids: list[int] = []
 
     async def scene(played: Played) -> None:

@@ -27,6 +27,7 @@ from det_jupyter.contract.messages import PROTOCOL, MasterInfo, Pause
 from det_jupyter.master import serve as module
 from det_jupyter.master.background import reader_process
 from det_jupyter.master.background.reader_starter import ReaderStarter
+from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.serve import has_work, serve
 from det_jupyter.master.service.agents.agent_access import AgentAccess
 from det_jupyter.storage.buckets.process import Transfers
@@ -185,13 +186,12 @@ def test_an_idle_master_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_master_whose_reader_runs_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(module.IDLE_VARIABLE, "0.00003")  # 0.1 s
     monkeypatch.setattr(reader_process, "_UNUSED_S", 0.0)
-    is_read = threading.Event()  # until then nothing ends the master, on a busy computer either
-    idle_s = property(lambda _: math.inf if is_read.is_set() else 0.0)
-    monkeypatch.setattr(module.Guard, "idle_s", idle_s)
+    last_request = [0.0]  # seconds ago
+    monkeypatch.setattr(Guard, "idle_s", property(lambda _: last_request[0]))
 
     def scene(session: Session) -> None:
         pid = ask(session.info.reader_url)["pid"]
-        is_read.set()
+        last_request[0] = 3600.0
         time.sleep(0.5)
         assert ask(session.info.reader_url)["pid"] == pid
         os.kill(pid, signal.SIGTERM)  # what is left to do is to wait

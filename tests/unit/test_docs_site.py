@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
+@cache
 def heading_marks(page: Path) -> set[str]:
     """Return the marks of a page's headings, as links name them."""
     titles = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
@@ -68,12 +70,12 @@ def test_each_answer_fits_on_a_screen() -> None:
         assert "```" in answer
 
 
-@pytest.mark.parametrize("source", [path for path in places() if path.endswith(".md")])
-def test_links_to_headings_lead_to_headings(source: str) -> None:
-    text = _CODE.sub("", (ROOT / source).read_text())
-    for target, mark in re.findall(r"\]\((?!https?:)([\w./-]*)#([\w-]+)\)", text):
-        page = ROOT / source if not target else (ROOT / source).parent / target
-        assert mark in heading_marks(page), f"{target}#{mark}"
+def test_links_to_headings_lead_to_headings() -> None:
+    for source in (ROOT / path for path in places() if path.endswith(".md")):
+        text = _CODE.sub("", source.read_text())
+        for target, mark in re.findall(r"\]\((?!https?:)([\w./-]*)#([\w-]+)\)", text):
+            page = source.parent / target if target else source
+            assert mark in heading_marks(page), f"{source}: {target}#{mark}"
 
 
 def test_links_lead_to_copies_and_other_links_to_the_repository() -> None:

@@ -6,17 +6,13 @@ import doctest
 import importlib
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[2] / "det_jupyter"
 WITH_EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in path.read_text()]
 
 
-@pytest.mark.parametrize(
-    "path", WITH_EXAMPLES, ids=[str(path.relative_to(PACKAGE)) for path in WITH_EXAMPLES]
-)
-def test_examples_are_true(path: Path) -> None:
-    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    found = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
-    assert found.attempted
-    assert not found.failed
+def test_examples_are_true() -> None:
+    for path in WITH_EXAMPLES:
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        found = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
+        assert found.attempted, path
+        assert not found.failed, path

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable, Iterable
 from pathlib import Path
-
-import pytest
 
 from det_jupyter.errors import UsageError
 from det_jupyter.front.cli.shell_table import shell_parser
@@ -29,27 +28,39 @@ _SHELL_LINE = re.compile(r"^(?:eval \"\$\()?(det [^\n]*?)(?:\)\".*)?$", re.MULTI
 _OPEN = re.compile(r"…|\.\.\.| #|  ")  # what follows is not part of the line
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_relative_links_lead_somewhere(page: Path) -> None:
-    links = _LINK.findall(page.read_text())
-    assert [link for link in links if not (page.parent / link).exists()] == []
+Look = Callable[[Path, str], list[str]]
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
-def test_files_that_are_named_exist(page: Path) -> None:
+def wrong_in(pages: Iterable[Path], look: Look) -> dict[str, list[str]]:
+    """Return by page what is wrong in it, as `look` finds it in its text."""
+    found = {str(page.relative_to(ROOT)): look(page, page.read_text()) for page in pages}
+    return {page: wrong for page, wrong in found.items() if wrong}
+
+
+def test_relative_links_lead_somewhere() -> None:
+    def look(page: Path, text: str) -> list[str]:
+        return [link for link in _LINK.findall(text) if not (page.parent / link).exists()]
+
+    assert not wrong_in(PAGES, look)
+
+
+def test_files_that_are_named_exist() -> None:
     """A name starts in the repository's folder or in det_jupyter/."""
-    names = _FILE.findall(page.read_text())
-    assert [
-        name
-        for name in names
-        if not (ROOT / name).exists() and not (ROOT / "det_jupyter" / name).exists()
-    ] == []
+
+    def look(page: Path, text: str) -> list[str]:
+        folders = (ROOT, ROOT / "det_jupyter")
+        names = _FILE.findall(text)
+        return [name for name in names if not any((each / name).exists() for each in folders)]
+
+    assert not wrong_in(CURRENT, look)
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
-def test_lines_to_type_are_lines_of_the_table(page: Path) -> None:
-    lines = (_OPEN.split(line)[0] for line in _LINE.findall(page.read_text()))
-    assert [problem for line in lines if (problem := problem_of(line))] == []
+def test_lines_to_type_are_lines_of_the_table() -> None:
+    def look(page: Path, text: str) -> list[str]:
+        lines = (_OPEN.split(line)[0] for line in _LINE.findall(text))
+        return [problem for line in lines if (problem := problem_of(line))]
+
+    assert not wrong_in(CURRENT, look)
 
 
 def problem_of(line: str) -> str:
@@ -66,21 +77,27 @@ def problem_of(line: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("page", CURRENT, ids=lambda page: page.name)
-def test_lines_for_a_shell_are_lines_of_the_command(page: Path) -> None:
-    problems = []
-    for line in _SHELL_LINE.findall(page.read_text()):
-        for one in re.split(r" && | \| ", _OPEN.split(line)[0].strip()):
-            # `ssh HOST det ...` runs det on another computer.
-            words = shlex.split(re.sub(r"^(ssh \S+ )?det ", "", one))
-            if words[0] not in ("source", "…"):
-                try:
-                    parse_words(shell_parser(), words)
-                except HelpShown:
-                    continue
-                except UsageError as error:
-                    problems.append(f"{one}: {error}")
-    assert problems == []
+def test_lines_for_a_shell_are_lines_of_the_command() -> None:
+    def look(page: Path, text: str) -> list[str]:
+        lines = (_OPEN.split(line)[0].strip() for line in _SHELL_LINE.findall(text))
+        parts = (part for line in lines for part in re.split(r" && | \| ", line))
+        return [problem for part in parts if (problem := problem_of_command(part))]
+
+    assert not wrong_in(CURRENT, look)
+
+
+def problem_of_command(line: str) -> str:
+    """Return what is wrong with a line of a shell; `ssh HOST det ...` runs det elsewhere."""
+    words = shlex.split(re.sub(r"^(ssh \S+ )?det ", "", line))
+    if words[0] in ("source", "…"):
+        return ""
+    try:
+        parse_words(shell_parser(), words)
+    except HelpShown:
+        return ""
+    except UsageError as error:
+        return f"{line}: {error}"
+    return ""
 
 
 def parser_of(magic: str, words: str) -> LineParser:

@@ -20,35 +20,48 @@ ROOT = Path(__file__).parents[4]
 _CODE = re.compile(r"^```.*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", names())
-def test_links_of_a_page_lead_somewhere_in_a_notebook(name: str) -> None:
-    text = _CODE.sub("", Page(name)._repr_markdown_())
-    marks = Counter(re.findall(r'<a id="([^"]+)"></a>', text))
-    inside = re.findall(r"\]\(#([^)]+)\)", text)
-    assert [each for each in inside if marks[each] != 1] == []
-    assert unknown_elsewhere(text) == []
+@pytest.fixture(scope="module")
+def in_notebook() -> dict[str, str]:
+    """Return the pages as a notebook shows them, by name."""
+    return {name: Page(name)._repr_markdown_() for name in names()}
 
 
-@pytest.mark.parametrize("name", names())
-def test_links_between_pages_are_lines_and_nothing_is_folded_in_a_notebook(name: str) -> None:
+@pytest.fixture(scope="module")
+def in_terminal() -> dict[str, str]:
+    """Return the pages as a terminal shows them, without their code, by name."""
+    return {name: _CODE.sub("", Page(name).text()) for name in names()}
+
+
+def test_links_of_pages_lead_somewhere_in_a_notebook(in_notebook: dict[str, str]) -> None:
+    for name, page in in_notebook.items():
+        text = _CODE.sub("", page)
+        marks = Counter(re.findall(r'<a id="([^"]+)"></a>', text))
+        inside = re.findall(r"\]\(#([^)]+)\)", text)
+        assert [each for each in inside if marks[each] != 1] == [], name
+        assert unknown_elsewhere(text) == [], name
+
+
+def test_links_between_pages_are_lines_and_nothing_is_folded_in_a_notebook(
+    in_notebook: dict[str, str], in_terminal: dict[str, str]
+) -> None:
     """JupyterLab handles clicks itself: a link into a folded part does not open it."""
-    text = Page(name)._repr_markdown_()
-    lines = {
-        parse(det_parser(), line).topic for line in re.findall(r"\(`%det (docs [^`]+)`\)", text)
-    }
-    linked = re.findall(r"\(det docs ([^)]+)\)", _CODE.sub("", Page(name).text()))
-    assert lines == {*linked} - {name}
-    assert "<details" not in _CODE.sub("", text)
+    for name, text in in_notebook.items():
+        typed = re.findall(r"\(`%det (docs [^`]+)`\)", text)
+        lines = {parse(det_parser(), line).topic for line in typed}
+        assert lines == {*links(in_terminal[name])} - {name}, name
+        assert "<details" not in _CODE.sub("", text), name
 
 
-@pytest.mark.parametrize("name", names())
-def test_links_of_a_page_lead_somewhere_in_a_terminal(name: str) -> None:
-    text = _CODE.sub("", Page(name).text())
-    assert re.findall(r"\]\([\w./-]+\.md", text) == []
-    assert [
-        each for each in re.findall(r"\(det docs ([^)]+)\)", text) if each not in names()
-    ] == []
-    assert unknown_elsewhere(text) == []
+def test_links_of_pages_lead_somewhere_in_a_terminal(in_terminal: dict[str, str]) -> None:
+    for name, text in in_terminal.items():
+        assert re.findall(r"\]\([\w./-]+\.md", text) == [], name
+        assert [each for each in links(text) if each not in in_terminal] == [], name
+        assert unknown_elsewhere(text) == [], name
+
+
+def links(text: str) -> list[str]:
+    """Return the pages that a page in a terminal links to."""
+    return re.findall(r"\(det docs ([^)]+)\)", text)
 
 
 def unknown_elsewhere(text: str) -> list[str]:
