@@ -4,7 +4,7 @@
 
 Each runs in a copy of the folder with a det_jupyter of its own, on CPU slots. Of its outputs those
 are kept that a page of the site or of GitHub shows: text, HTML, pictures. In them, this computer's
-name is `laptop`, and its folders begin with `~`.
+name is `pc`, and its folders begin with `~`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def execute(name: str) -> int:
         shutil.copytree(EXAMPLES, Path(folder, "examples"))
         with det_home(Path(folder, "home"), {"TMPDIR": folder}):
             document, _ = run_notebook(path, Path(folder, "examples"))
-        names = {folder: "~", os.path.expanduser("~"): "~", socket.gethostname(): "laptop"}
+        names = {folder: "~", sys.prefix: "~/.venv", os.path.realpath(sys.prefix): "~/.venv"}
+        names |= {os.path.expanduser("~"): "~", socket.gethostname(): "pc"}
         for cell in document.cells:
             if cell.cell_type == "code":
                 cell.metadata.clear()  # when it ran

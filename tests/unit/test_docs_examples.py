@@ -6,13 +6,13 @@ from nbformat.v4 import new_output
 
 from tests.docs_examples import shown
 
-NAMES = {"/tmp/x1": "~", "vm": "laptop"}
+NAMES = {"/tmp/x1": "~", "vm": "pc"}
 
 
 def test_pictures_and_text_are_kept_and_widgets_are_not() -> None:
     data = {"text/plain": "on vm, lvm: /tmp/x1/a", "image/png": "A/vm/", "application/x-view": "v"}
     output = shown(new_output("display_data", data, metadata={"isolated": True}), NAMES)
-    assert output.data == {"text/plain": "on laptop, lvm: ~/a", "image/png": "A/vm/"}
+    assert output.data == {"text/plain": "on pc, lvm: ~/a", "image/png": "A/vm/"}
     assert output.metadata == {}
 
 
