@@ -30,6 +30,7 @@ from torch.nn.parameter import is_lazy
 
 from det_jupyter.contract.values.text import class_name, count
 from det_jupyter.core import RecordSink
+from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.messages import give_notice
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -166,7 +167,7 @@ class _Saved:
         known = [context, context.scaler, *context.optimizers, *groups, *schedulers, *inner]
         self.ids = {id(each) for each in known}
         self._memory = {
-            tensor.untyped_storage().data_ptr()
+            _address(tensor)
             for model in context.models
             for tensor in (*model.parameters(), *_persistent_buffers(model))
             if _has_memory(tensor)
@@ -176,7 +177,7 @@ class _Saved:
     def has(self, value: Any) -> bool:
         """Return whether an object is saved."""
         if isinstance(value, torch.Tensor):
-            return not _has_memory(value) or value.untyped_storage().data_ptr() in self._memory
+            return not _has_memory(value) or _address(value) in self._memory
         if isinstance(value, nn.Module):
             return not self.others_of(value)
         if isinstance(value, torch.optim.Optimizer):  # one may wrap another
@@ -198,6 +199,12 @@ def _persistent_buffers(model: nn.Module) -> Iterator[torch.Tensor]:
         for name, buffer in module._buffers.items():
             if buffer is not None and name not in module._non_persistent_buffers_set:
                 yield buffer
+
+
+@torch.no_grad()
+def _address(tensor: torch.Tensor) -> int:
+    """Return the address of a tensor's memory, or of this rank's part of it."""
+    return parallel.local_part(tensor).untyped_storage().data_ptr()
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

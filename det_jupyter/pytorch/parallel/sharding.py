@@ -129,6 +129,24 @@ def to_full(value: Any, *, keep: bool) -> Any:
     return value
 
 
+def local_part(value: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor; all of one that is not divided."""
+    return value.to_local() if is_divided(value) else value  # type: ignore[attr-defined]  # a DTensor
+
+
+def divided_along(value: torch.Tensor) -> int | None:
+    """Return the dimension along which the ranks divide a tensor; None if each has all of it."""
+    if not is_divided(value):
+        return None
+    (placement,) = value.placements  # type: ignore[attr-defined]  # a DTensor
+    return placement.dim if placement.is_shard() else None
+
+
+def is_partial(value: torch.Tensor) -> bool:
+    """Return whether the tensor is the sum of what the ranks have."""
+    return is_divided(value) and any(p.is_partial() for p in value.placements)  # type: ignore[attr-defined]  # a DTensor
+
+
 def divided_like(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Return this rank's part of a tensor that all ranks have, divided like the parameter."""
     if not is_divided(parameter):

@@ -35,13 +35,18 @@ _DIGEST = 32  # bytes
 _MEAN = "mean:"  # prefix of the name of a gradient that is the mean over the ranks already
 
 
+def own_model_state(model: nn.Module) -> dict[str, Any]:
+    """Return the model's state by the names that the user gave: of a sharded one, divided."""
+    return _without(unwrap(model).state_dict(), _COMPILED)
+
+
 def model_state(model: nn.Module) -> dict[str, Any]:
     """Return the model's state by the names that the user gave. Collective where sharded.
 
     Tensors are the model's own, not copies, unless it is sharded: then the chief gets whole
     tensors on the CPU, and the other ranks an empty dict.
     """
-    state = _without(unwrap(model).state_dict(), _COMPILED)
+    state = own_model_state(model)
     if not is_sharded(model):
         return state
     full = to_full(state, keep=_is_chief())

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from det_jupyter.pytorch import parallel
+from det_jupyter.pytorch.parallel import ParallelOptions
 from det_jupyter.pytorch.parallel.sharding import explain_sharding_error
-from tests.integration.parallel_samples import Centered, Run, make, records
+from tests.integration.parallel_samples import CPU, Centered, Run, make, records
 from tests.integration.test_parallel_sharding import (
     FLOAT64,
     SHARDED,
@@ -27,6 +29,7 @@ from tests.integration.test_parallel_sharding import (
     refused_scalar,
     saved,
 )
+from tests.unit.pytorch.checkpoints.test_unsaved import Holding
 from tests.unit.pytorch.parallel.test_lone_replica import OneOfTwo
 
 
@@ -52,6 +55,12 @@ def test_blocks_and_the_model_are_divided_and_what_is_not_a_parameter_stays() ->
 def test_a_paused_run_ends_with_the_same_bits() -> None:
     assert paused(OneOfTwo(), 2, 3, 4)
     assert paused_with_buffers(OneOfTwo())
+
+
+def test_no_part_of_it_is_named_as_unsaved() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    sharded = parallel.parallelize(model, CPU, OneOfTwo(), ParallelOptions(sharding="fsdp"))
+    assert Holding(sharded).train() == []
 
 
 def test_a_window_goes_on_sharded_or_not() -> None:
