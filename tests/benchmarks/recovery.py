@@ -5,9 +5,10 @@
 Each kind of death is inflicted on trials of 400 batches (24 with states above 100 MB) with a
 checkpoint every quarter, one death a trial, at a random batch. "checkpoint" is what a gang does
 that cannot save its last step: it begins again at the last checkpoint; its trial has a reducer of
-its own. "windows" are of four batches. A step counts as done when all ranks have finished it.
-`--torchft` measures torchft (recovery_torchft.py) in an environment in that folder, which is made
-if it does not exist. Prints a table, then one line of JSON, over all ranks and sizes:
+its own. "windows" are of four batches; "sharded" is FSDP. A step counts as done when all ranks
+have finished it. `--torchft` measures torchft (recovery_torchft.py) in an environment in that
+folder, which is made if it does not exist. Prints a table, then one line of JSON, over all ranks
+and sizes:
 
     p50_s, p95_s     from the kill to the end of the first step after it
     repeated_max     steps that were trained again
@@ -122,7 +123,13 @@ class Setup:
 
 
 def start(
-    client: Client, folder: Path, setup: Setup, *, has_reducer: bool = False, window: int = 1
+    client: Client,
+    folder: Path,
+    setup: Setup,
+    *,
+    has_reducer: bool = False,
+    window: int = 1,
+    sharding: str | None = None,
 ) -> Experiment:
     """Submit a trial that writes when each rank ends a batch into the folder."""
     folder.mkdir()
@@ -140,7 +147,7 @@ def start(
         "searcher": {"name": "single", "metric": "error", "max_length": {"batches": batches}},
         "min_validation_period": {"batches": batches},
         "min_checkpoint_period": {"batches": batches // 4},
-        "optimizations": {"aggregation_frequency": window},
+        "optimizations": {"aggregation_frequency": window, "sharding": sharding},
         "resources": {"slots_per_trial": setup.ranks},
         "reproducibility": {"experiment_seed": 1},
     }
@@ -207,6 +214,7 @@ def measure(client: Client, root: Path, setup: Setup, deaths: int) -> dict[str, 
         "the last rank": (last, {}),
         "the chief": ([0], {}),
         "in windows": (last, {"window": 4}),
+        "sharded": (last, {"sharding": "fsdp"}),
         "checkpoint": (last, {"has_reducer": True}),
     }
     if setup.ranks > 2:

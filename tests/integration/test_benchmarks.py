@@ -24,7 +24,8 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 LONG = {
     "any_loop_cost", "collectives", "config_speed", "consoles", "crash_told", "long_life",
     "many_trials", "metrics_intake", "recovery", "resizing", "sampler_cost", "saving_hold",
-    "script_latency", "search_simulation", "search_throughput", "start_latency", "storage",
+    "script_latency", "search_simulation", "search_throughput", "shard_copies", "start_latency",
+    "storage",
     "timings_turns", "view",
 }  # fmt: skip
 IN_CHROMIUM = {"view"}

@@ -23,7 +23,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_training,
 )
 from det_jupyter.pytorch.checkpoints.saver import Saver
-from det_jupyter.pytorch.checkpoints.training_state import Parts
+from det_jupyter.pytorch.checkpoints.training_state import ModelStates, Parts
 from det_jupyter.pytorch.checkpoints.unsaved import UnsavedWatch
 from det_jupyter.pytorch.rng import RngStates
 from det_jupyter.pytorch.rules import RunStart
@@ -149,11 +149,16 @@ class Savepoints:
             with self._while_waiting():
                 self._saver.finish()
 
-    def save_alone(self, steps_completed: int, rng_states: list[RngStates]) -> None:
+    def save_alone(
+        self,
+        steps_completed: int,
+        rng_states: list[RngStates],
+        divided: ModelStates | None = None,
+    ) -> None:
         """Save without the other ranks, unless this batch has a checkpoint; see `Saver`."""
         has_it = self._saver.close() and self._saved_at == steps_completed
         if not has_it:
-            self._saver.save_alone(steps_completed, rng_states)
+            self._saver.save_alone(steps_completed, rng_states, divided)
 
     def drop_pending(self) -> None:
         """Drop the checkpoint that was begun: a later one was saved without it."""

@@ -27,6 +27,7 @@ from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch.checkpoints.state_snapshot import OwnMemory, SnapshotMemory
 from det_jupyter.pytorch.checkpoints.training_state import (
+    ModelStates,
     Parts,
     collect_state,
     size_of,
@@ -160,18 +161,26 @@ class Saver:
             run_on_chief(self.parts.context.distributed, self._complete)  # the others wait for it
             self.parts.callbacks.on_checkpoint_upload_end(uuid)
 
-    def save_alone(self, steps_completed: int, rng_states: list[RngStates]) -> None:
+    def save_alone(
+        self,
+        steps_completed: int,
+        rng_states: list[RngStates],
+        divided: ModelStates | None = None,
+    ) -> None:
         """Save a checkpoint of all ranks without the others, which have ended. Not collective.
 
         Args:
             steps_completed: Batches trained.
             rng_states: The states of all ranks' generators after them.
+            divided: The states of models that are divided among the ranks.
 
         Raises:
             CheckpointError: It could not be written.
             ConfigError: The state has a value that cannot be saved.
         """
-        state = state_for_all(self.parts, steps_completed=steps_completed, rng_states=rng_states)
+        state = state_for_all(
+            self.parts, steps_completed=steps_completed, rng_states=rng_states, divided=divided
+        )
         copied = snapshot_state(state, OwnMemory(), self.parts)
         metadata = {"steps_completed": steps_completed}
         draft = self.storage.begin(metadata, self.origin, instead_of_chief=True)

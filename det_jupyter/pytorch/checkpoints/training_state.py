@@ -68,6 +68,15 @@ class Parts:
     built: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelStates:
+    """Whole states of models and optimizers, and what `parallel.rank_state` returns, by rank."""
+
+    models: list[dict[str, Any]]
+    optimizers: list[dict[str, Any]]
+    exchanges: list[Any]
+
+
 def collect_state(
     parts: Parts, *, steps_completed: int, in_window: bool
 ) -> Callable[[], dict[str, Any]]:
@@ -90,12 +99,19 @@ def collect_state(
 
 
 def state_for_all(
-    parts: Parts, *, steps_completed: int, rng_states: list[RngStates]
+    parts: Parts,
+    *,
+    steps_completed: int,
+    rng_states: list[RngStates],
+    divided: ModelStates | None = None,
 ) -> dict[str, Any]:
     """Return the state of all ranks as this one has it, with the states of their generators.
 
     Not collective: other ranks have ended. The states of this rank stand for those that ranks have
     of their own, which are usually equal.
+
+    Args:
+        divided: The states of models that are divided among the ranks; None: there are none.
     """
     own = {
         "own_callbacks": None,
@@ -104,21 +120,29 @@ def state_for_all(
         "reducers": parts.context.reducers.state(),
         "stop_requested": parts.context.get_stop_requested(),
     }
-    shared = _shared_state(parts, steps_completed=steps_completed, in_window=False)
+    shared = _shared_state(
+        parts, steps_completed=steps_completed, in_window=False, divided=divided
+    )
     ranks = [own | {"rng_states": states} for states in rng_states]
-    return shared() | _by_name(ranks) | {"validation_due": None}
+    exchanges = {"exchanges": divided.exchanges} if divided else {}
+    return shared() | _by_name(ranks) | exchanges | {"validation_due": None}
 
 
 def _shared_state(
-    parts: Parts, *, steps_completed: int, in_window: bool
+    parts: Parts, *, steps_completed: int, in_window: bool, divided: ModelStates | None = None
 ) -> Callable[[], dict[str, Any]]:
-    """Return a function that returns what all ranks have alike. Collective if models are divided.
+    """Return a function that returns what all ranks have alike.
+
+    Collective if models are divided, and their states are not given.
 
     Only the function calls code of the user.
     """
     context = parts.context
-    models = [parallel.model_state(model) for model in context.models]
-    optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
+    if divided is not None:
+        models, optimizers = divided.models, divided.optimizers
+    else:
+        models = [parallel.model_state(model) for model in context.models]
+        optimizers = [parallel.optimizer_state(context.models, o) for o in context.optimizers]
     return lambda: {
         "format": FORMAT,
         "steps_completed": steps_completed,

@@ -18,23 +18,23 @@ exchange: averaged weights, for example, which are equal on all ranks.
 
 Nothing is saved, and the next run begins with the last periodic checkpoint, if
 
-    an optimizer or scheduler has stepped in the          its weights are those of no batch
-      interrupted window
+    a scheduler, or an optimizer of models that are not   its weights are those of no batch
+      sharded, has stepped in the interrupted window
     the batch completes a report, checkpoint, validation  what of that is done is not known
     one of these, or a user's change, was within the      it is not part of the last step's state
       interrupted window
     a rank failed by an error of its own                  the retry would fail as well
     the ranks train on GPUs, but for                      NCCL does not notice that a rank ended
       `optimizations.recover_on_gpus` on one computer
-    weights are divided (FSDP, DeepSpeed), gradients      parts of the state are lost with the rank
-      compressed by PowerSGD, or the trial has reducers
+    DeepSpeed divides the state, PowerSGD compresses      parts of the state are lost with the rank
+      gradients, or the trial has reducers
     an optimizer has no hooks                             its steps are not noticed
     callbacks have hooks of checkpoints                   they expect all ranks, or the chief
     callbacks with a state have a hook of batches' start  it would count batches twice
       (in windows of several batches: any hook of batches)
 
 Pages of ranks on other computers are received from them (far_pages.py), without buffers, and the
-survivors of each computer save by themselves.
+survivors of each computer save by themselves. Sharded models are copied (shard_copies.py).
 
 [m] A batch costs 2 µs in a tight loop, and more for models with buffers.
 """
@@ -62,12 +62,14 @@ from det_jupyter.pytorch.data.generators import (
     pack_generators,
     unpack_generators,
 )
+from det_jupyter.pytorch.parallel import is_sharded
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
 from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
-from det_jupyter.pytorch.training.whole_state import is_whole_on_each_rank
+from det_jupyter.pytorch.training.shard_copies import ShardCopies
+from det_jupyter.pytorch.training.whole_state import can_save_for_all
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -98,7 +100,7 @@ class LastStep:
             return None
         page = cls._create_page(info, context, core, callbacks)
         have_all = [page is not None]
-        if info.addresses:  # the ranks send each other their pages, or none does
+        if info.addresses or any(map(is_sharded, context.models)):  # all exchange, or none does
             have_all = distributed.allgather(page is not None)
         if page is None or not all(have_all):
             return None
@@ -109,14 +111,10 @@ class LastStep:
 
     @classmethod
     def _create_page(
-        cls,
-        info: TrialInfo,
-        context: PyTorchTrialContext,
-        core: Context,
-        callbacks: Callbacks,
+        cls, info: TrialInfo, context: PyTorchTrialContext, core: Context, callbacks: Callbacks
     ) -> StepPage | None:
         """Create this rank's page, if it can save its last step."""
-        if not (can_pack_generators() and is_whole_on_each_rank(context, callbacks)):
+        if not (can_pack_generators() and can_save_for_all(info, context, callbacks)):
             return None
         on_gpu = context.device.type != "cpu"
         if on_gpu and (info.addresses or not can_watch(context.device, context.config)):
@@ -131,10 +129,12 @@ class LastStep:
             return None
 
     def __post_init__(self) -> None:
-        context = self.context
+        context, models = self.context, self.context.models
         self._in_windows = context.position.aggregation_frequency > 1
-        self._buffers = buffers_of(context.models)
+        self._buffers = buffers_of(models)
         self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
+        shards = ShardCopies(self.core.distributed, models, context.optimizers)
+        self.shards = shards if any(map(is_sharded, models)) else None
         self._schedulers = [one.scheduler for one in context.lr_schedulers]
         self._scheduled: list[Any] = []
         self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
@@ -153,9 +153,11 @@ class LastStep:
     def note(self, steps_completed: int) -> None:
         """Write generators and buffers as those after this number of batches.
 
-        On several computers it is collective: the ranks send each other what they have written.
+        On several computers, and with sharded models, it is collective.
         """
         self._write(steps_completed)
+        if self.shards is not None:
+            self.shards.note(steps_completed)
         if self.far is not None:
             self.far.exchange(steps_completed)
 
@@ -180,16 +182,14 @@ class LastStep:
         if not self._in_windows or self.context.position.is_step:
             self._write(steps_completed)
 
-    def note_metrics(
-        self, steps_completed: int, metrics: Sequence[Number], records: Number
-    ) -> None:
+    def note_metrics(self, steps: int, metrics: Sequence[Number], records: Number) -> None:
         """Write the metrics of the last batch; on a GPU, before the next step."""
         if self.watch is not None:
-            self._rows.append((steps_completed, metrics, records))
+            self._rows.append((steps, metrics, records))
             return
-        self.page.note_row(steps_completed, metrics, records)
+        self.page.note_row(steps, metrics, records)
         if self.far is not None:
-            self.far.note_row(steps_completed, [*map(float, metrics), float(records)])
+            self.far.note_row(steps, [*map(float, metrics), float(records)])
 
     def await_exchange(self) -> None:
         """Wait until the device has exchanged the gradients; a PeerLost says that it has not."""
@@ -237,8 +237,7 @@ class LastStep:
 
     def close(self) -> None:
         """Unmap the page."""
-        self.page.close()
-        for each in (self.far, self.watch):
+        for each in (self.page, self.shards, self.far, self.watch):
             if each is not None:
                 each.close()
 

@@ -209,10 +209,11 @@ class Loop:
 
         def write(rng_states: list[RngStates]) -> None:
             steps = self.position.cut_at
+            divided = keep.shards.states(steps) if keep.shards is not None else None
             self.position.window_weights = None
             self._timings.journal_batches(self.core.sink)
             self._reporter.flush_alone(steps, keep.rows)
-            self._savepoints.save_alone(steps, rng_states)
+            self._savepoints.save_alone(steps, rng_states, divided)
 
         try:
             self.context.stepping.note_exchange = keep.note_exchange
@@ -222,7 +223,8 @@ class Loop:
             yield
         except (Exception, SystemExit) as error:  # the user's code may also exit
             index, cut_at = self.steps_completed, self.position.cut_at
-            is_torn = self._is_ending_batch or self.context.stepping.has_stepped(index)
+            has_stepped = self.context.stepping.has_stepped(index)
+            is_torn = self._is_ending_batch or (has_stepped and keep.shards is None)
             is_in_window = max(events.boundary_at, self._orders.made_at) > cut_at
             is_whole = not (events.is_at_boundary or is_torn or is_in_window)
             if keep.save(
@@ -341,7 +343,9 @@ class Loop:
         self._is_ending_batch = False
 
     def _after_step(self) -> None:
-        """Update the scaler, step the schedulers, and report the first step of this run."""
+        """Note the step, update the scaler, step the schedulers, report this run's first step."""
+        if self._last_step is not None and self._last_step.shards is not None:
+            self._last_step.shards.note(self.steps_completed + 1)
         self.context.stepping.after_step()
         if self.context.lr_schedulers:
             self._step_schedulers()

@@ -1,8 +1,13 @@
-"""Whether each rank of a gang has the whole state of the training after a step (last_step.py)."""
+"""Whether each rank of a gang can save the whole state of the training (last_step.py)."""
 
 from __future__ import annotations
 
-from det_jupyter.pytorch.parallel import DistributedModel
+import os
+
+import torch
+
+from det_jupyter.core import TrialInfo
+from det_jupyter.pytorch.parallel import DistributedModel, is_sharded
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -17,17 +22,25 @@ _HOOKS_OF_BATCHES = (
     "on_training_batch_end",
     "on_training_epoch_end",
 )
+_HOOKS_AFTER_COPY = _HOOKS_OF_BATCHES[2:]  # they may change weights
 
 
-def is_whole_on_each_rank(context: PyTorchTrialContext, callbacks: Callbacks) -> bool:
+def can_save_for_all(info: TrialInfo, context: PyTorchTrialContext, callbacks: Callbacks) -> bool:
     """Return whether a rank can save for all ranks, and its steps and callbacks are known."""
-    is_whole = all(
-        isinstance(model, DistributedModel) and model.low_rank is None for model in context.models
-    )
-    if not (is_whole and context.models) or context.reducers.are_there:
+    models = context.models
+    is_whole = all(isinstance(m, DistributedModel) and m.low_rank is None for m in models)
+    is_copied = all(map(is_sharded, models)) and can_copy(info, context.device, callbacks)
+    if not models or not (is_whole or is_copied) or context.reducers.are_there:
         return False
     in_windows = context.position.aggregation_frequency > 1
     return context.stepping.sees_steps and not have_to_be_called(callbacks, in_windows)
+
+
+def can_copy(info: TrialInfo, device: torch.device, callbacks: Callbacks) -> bool:
+    """Return whether copies of sharded models (shard_copies.py) are all that a rank has."""
+    has_own = callbacks.keep_state or any(map(callbacks.overrides, _HOOKS_AFTER_COPY))
+    is_here = device.type == "cpu" and not info.addresses and hasattr(os, "memfd_create")
+    return is_here and not has_own
 
 
 def have_to_be_called(callbacks: Callbacks, in_windows: bool) -> bool:

@@ -415,7 +415,7 @@ def test_ranks_on_gpus_have_pages_if_they_can_leave_an_exchange(
     watches: bool,
     opens: bool,
 ) -> None:
-    monkeypatch.setattr(last_step, "is_whole_on_each_rank", lambda *_: True)
+    monkeypatch.setattr(last_step, "can_save_for_all", lambda *_: True)
     monkeypatch.setattr(last_step, "can_watch", lambda *_: watches)
     model = nn.BatchNorm1d(2)
     context: Any = SimpleNamespace(device=torch.device(device), config=None, models=[model])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import cast
 
+import pytest
+import torch
+
+from det_jupyter.core import TrialInfo
 from det_jupyter.pytorch import PyTorchCallback
-from det_jupyter.pytorch.training.whole_state import have_to_be_called
+from det_jupyter.pytorch.training.whole_state import can_copy, have_to_be_called
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 
 
@@ -29,3 +34,23 @@ def test_callbacks_that_have_to_be_called_in_a_whole_step(
     callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
     callbacks = Callbacks({"own": callback})
     assert have_to_be_called(callbacks, in_windows) is has_to
+
+
+@pytest.mark.parametrize(
+    ("hooks", "addresses", "are_whole"),
+    [
+        ({"on_training_batch_start", "on_validation_end"}, [], True),
+        ({"on_training_batch_end"}, [], False),
+        ({"on_training_epoch_end"}, [], False),
+        ({"state_dict"}, [], False),
+        (set(), ["10.0.0.1", "10.0.0.2"], False),
+    ],
+)
+def test_copies_of_a_sharded_model_have_to_be_the_whole_state(
+    hooks: set[str], addresses: list[str], are_whole: bool
+) -> None:
+    callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
+    callbacks = Callbacks({"own": callback})
+    info = cast(TrialInfo, SimpleNamespace(addresses=addresses))
+    assert can_copy(info, torch.device("cpu"), callbacks) is are_whole
+    assert not can_copy(info, torch.device("cuda"), callbacks)

@@ -1,0 +1,82 @@
+"""A sharded trial whose ranks are killed ends as an undisturbed one, without a checkpoint read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from det_jupyter.client import Client, Experiment
+from det_jupyter.pytorch.checkpoints.restore import read_state
+from tests.trials import TRIAL_SOURCE, small_config, submit
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+# batch: ranks that are killed in it. In batch 12, while the copy after its step is written.
+DEATHS = {12: [1], 26: [0], 33: [1, 2]}
+
+METHOD = f"""
+    def die_at(self, batch_idx):
+        rank, folder = self.context.distributed.get_rank(), self.context.get_hparam("folder")
+        flag = pathlib.Path(folder) / f"{{batch_idx}}-{{rank}}"
+        if not folder or rank not in {DEATHS}.get(batch_idx, []) or flag.exists():
+            return
+        flag.touch()
+        if batch_idx == 12:
+            torch._foreach_copy_ = self.die_in_copy
+        else:
+            os.kill(os.getpid(), 9)
+
+    def die_in_copy(self, memory, parts):
+        memory[0].copy_(parts[0])
+        os.kill(os.getpid(), 9)
+"""
+
+
+def run_trial(client: Client, folder: str) -> Experiment:
+    pause = "        time.sleep(self.pause_s)\n"
+    source = TRIAL_SOURCE.replace(pause, "        self.die_at(batch_idx)\n")
+    source = source.replace("nn.ReLU()", "nn.BatchNorm1d(16), nn.ReLU()")
+    hparams = {"global_batch_size": 24, "pause_s": 0, "folder": folder}
+    config = small_config(
+        hyperparameters=hparams,
+        optimizations={"sharding": "fsdp"},
+        resources={"slots_per_trial": 3},
+    )
+    experiment = submit(client, config, f"import os\nimport pathlib\n{source}{METHOD}")
+    assert experiment.wait() == "COMPLETED"
+    return experiment
+
+
+def assert_same(one: Any, other: Any, where: str) -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key], f"{where}[{key!r}]")
+    elif isinstance(one, list):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            assert_same(*pair, f"{where}[{number}]")
+    elif isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), where
+    else:
+        assert one == other, where
+
+
+def test_killed_ranks_of_a_sharded_trial_lose_one_batch_each_and_no_bit(
+    client: Client, tmp_path: Path
+) -> None:
+    calm, killed = run_trial(client, ""), run_trial(client, str(tmp_path))
+    view = killed.view.trials[0]
+    assert (view.restarts, view.num_recoveries) == (0, len(DEATHS))
+    assert [one.steps_completed for one in killed.checkpoints()] == [12, 20, 26, 33, 40, 60]
+    last = [read_state(Path(each.checkpoints()[-1].path)) for each in (calm, killed)]
+    for name in ("models", "optimizers", "exchanges", "rng_states", "parts"):
+        assert_same(last[0][name], last[1][name], name)
+    curves = [
+        {(one.group, one.name): (one.steps, one.values) for one in each.curves()}
+        for each in (calm, killed)
+    ]
+    for key in (("batches", "loss"), ("validation", "error")):
+        assert curves[0][key] == curves[1][key]
