@@ -1,6 +1,7 @@
 """Checkpoints that are written while training continues.
 
     begin     all ranks   gather, callbacks, copy to CPU memory          training waits
+                          (no copy if it waits for the files as well)
     (write)   a thread of the chief: write, read back, fsync             training continues
     finish    all ranks   callbacks, rename, record                      training waits, shortly
 
@@ -111,7 +112,12 @@ class Saver:
         return self._write is not None and self._write.is_done
 
     def begin(
-        self, *, steps_completed: int, in_window: bool = False, validation_due: str | None = None
+        self,
+        *,
+        steps_completed: int,
+        in_window: bool = False,
+        validation_due: str | None = None,
+        is_still: bool = False,
     ) -> str:
         """Begin a checkpoint of the present state and return its uuid. Collective.
 
@@ -121,6 +127,7 @@ class Saver:
             steps_completed: Batches trained.
             in_window: Whether this is within an aggregation window: gradients are saved too.
             validation_due: The validation that is still due after these batches; None: none.
+            is_still: Nothing trains until `finish`, so the state is not copied.
 
         Raises:
             ConfigError: On the chief: the state has a value that cannot be saved.
@@ -137,13 +144,14 @@ class Saver:
                 if self.unsaved is not None:
                     self.unsaved.check(state["callbacks"])
             self.parts.callbacks.on_checkpoint_save_start(state)
-            return self._start_writing(state) if distributed.is_chief else ""
+            memory = OwnMemory() if is_still else self._memory
+            return self._start_writing(state, memory) if distributed.is_chief else ""
 
         self._uuid = settle(distributed, start, lambda uuids: uuids[0], on_chief=False)
         return self._uuid
 
-    def _start_writing(self, state: dict[str, Any]) -> str:
-        copied = snapshot_state(state, self._memory, self.parts)
+    def _start_writing(self, state: dict[str, Any], memory: SnapshotMemory) -> str:
+        copied = snapshot_state(state, memory, self.parts)
         draft = self.storage.begin({"steps_completed": state["steps_completed"]})
         self._uuid, self._write = draft.uuid, _Write(draft, copied, self.origin)
         return draft.uuid
