@@ -143,11 +143,11 @@ def parallelize(
         compression=options.compression,
         bucket_mb=options.bucket_mb,
         find_unused_parameters=find_unused_parameters,
-        is_sent=not (device.type == "cpu" and _is_everywhere(model)),
+        is_sent=not (device.type == "cpu" and is_everywhere(model)),
     )
 
 
-def _is_everywhere(model: nn.Module) -> bool:
+def is_everywhere(model: nn.Module) -> bool:
     """Return whether all ranks have this model with the same values, by checksums. Collective.
 
     On CPUs a checksum takes a tenth of the time of sending: ranks draw from the same seed.
