@@ -127,7 +127,7 @@ class Savepoints:
             due: The validation that follows: "scheduled", "rung" or None.
             again: Save again if the checkpoint of this batch was saved before its validation.
             anew: Save again in any case.
-            is_still: Nothing trains until `finish`.
+            is_still: Training waits for the files anyway; see `Saver.begin`.
         """
         is_outdated = anew or (again and self._precedes_validation)
         if self._saved_at == steps_completed and not is_outdated:
