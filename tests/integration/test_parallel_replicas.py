@@ -12,6 +12,7 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
+from det_jupyter.pytorch.parallel.wrapping import is_everywhere
 from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import (
     CPU,
@@ -225,6 +226,18 @@ def test_a_wrapped_model_is_like_the_users_own(run: RankRunner) -> None:
         ["the user's own", 1, 5.0, names],
         ["the user's own", 2, 5.0, names],
     ]
+
+
+def found_everywhere(distributed: DistributedContext) -> list[bool]:
+    found = []
+    for seed in (0, distributed.rank):
+        torch.manual_seed(seed)
+        found.append(is_everywhere(Blocks()))
+    return found
+
+
+def test_ranks_notice_that_they_have_built_the_same_model(run: RankRunner) -> None:
+    assert run(found_everywhere, 2) == [[True, False]] * 2
 
 
 def untrained(distributed: DistributedContext) -> list[float]:

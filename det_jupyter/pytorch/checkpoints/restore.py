@@ -12,7 +12,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import torch
 
@@ -33,9 +33,10 @@ from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 # These take most of a file. They stay mapped from the file, so the functions that load them have
 # to copy them.
 _MAPPED = frozenset({"models", "optimizers", "gradients", "exchanges", "rng_states"})
+_CHUNK = 2**20
 
 
-def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[str, Any]:
+def read_state(path: Path, *, checked: slice = slice(None), **options: Any) -> dict[str, Any]:
     """Return the state in the folder of a checkpoint, on the CPU.
 
     Models, optimizers and the states of single ranks are mapped from the file, so that the ranks
@@ -44,7 +45,8 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
 
     Args:
         path: The folder.
-        is_checked: Verify the file's checksums first; it is enough if one rank of a computer does.
+        checked: Which parts of the file, the largest first, are compared with their checksums; it
+            is enough if the ranks of a computer compare all of them together.
         options: Further arguments of `torch.load`.
 
     Raises:
@@ -55,8 +57,7 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
     if is_determined := other.exists() and not file.exists():  # users may write such a file, too
         file = other
     try:
-        if is_checked:
-            _check_sums(file)
+        _check_sums(file, checked)
         with allowing_arrays() if is_determined else nullcontext():
             state: dict[str, Any] = torch.load(file, **(defaults | options))
     except CheckpointError:
@@ -78,8 +79,8 @@ def read_state(path: Path, *, is_checked: bool = True, **options: Any) -> dict[s
     return revived | copied
 
 
-def _check_sums(file: Path) -> None:
-    """Verify the checksums of the file, which torch writes but does not verify.
+def _check_sums(file: Path, checked: slice) -> None:
+    """Verify checksums of the file, which torch writes but does not verify.
 
     This takes 0.6 s for 400 MB, of 1.8 s for the whole loading.
 
@@ -87,13 +88,19 @@ def _check_sums(file: Path) -> None:
         CheckpointError: Bits have changed on the disk.
     """
     with ZipFile(file) as archive:
-        # All checksums are 0 if the user has switched them off in torch.
-        has_sums = any(part.CRC for part in archive.infolist())
-        damaged = archive.testzip() if has_sums else None
-    if damaged is not None:
-        raise CheckpointError(
-            f"{file} is damaged: {damaged} in it is not what was written; take another checkpoint"
-        )
+        parts = sorted(archive.infolist(), key=lambda part: -part.file_size)
+        if not any(part.CRC for part in parts):  # the user has switched them off in torch
+            return
+        for part in parts[checked]:
+            try:
+                with archive.open(part) as content:
+                    while content.read(_CHUNK):
+                        pass
+            except BadZipFile:
+                raise CheckpointError(
+                    f"{file} is damaged: {part.filename} in it is not what was written; take "
+                    "another checkpoint"
+                ) from None
 
 
 def restore_models(context: PyTorchTrialContext, state: dict[str, Any], where: str) -> None:

@@ -75,12 +75,12 @@ class Savepoints:
         Raises:
             CheckpointError: The state cannot be read, or is of another trial.
         """
-        context = self._parts.context
+        context, ranks = self._parts.context, self._parts.context.distributed
+        share = slice(ranks.local_rank, None, ranks.local_size)  # each computer has its own copy
         if checkpoint := self._start.checkpoint:
             where = f"checkpoint {checkpoint.uuid}"
-            is_first = context.distributed.local_rank == 0  # each computer has a copy of its own
             with reading(checkpoint.path) as folder:
-                self._state = state = read_state(folder, is_checked=is_first)
+                self._state = state = read_state(folder, checked=share)
                 changes = changed_hparams(folder, self._origin.hparams)
             self._parts.callbacks.on_checkpoint_load_start(state)
             restore_models(context, state, where)
@@ -90,7 +90,7 @@ class Savepoints:
         elif source := self._start.warm_start:
             where = f"searcher: checkpoint {source.uuid}"
             with reading(source.path) as folder:
-                restore_models(context, read_state(folder), where)
+                restore_models(context, read_state(folder, checked=share), where)
 
     def watch_unsaved(self) -> None:
         """Record the trial's state before the first batch, to compare it later. Not collective."""
@@ -118,6 +118,7 @@ class Savepoints:
         due: str | None = None,
         again: bool = False,
         anew: bool = False,
+        is_still: bool = False,
     ) -> None:
         """Begin a checkpoint, unless this batch has one. Collective.
 
@@ -126,6 +127,7 @@ class Savepoints:
             due: The validation that follows: "scheduled", "rung" or None.
             again: Save again if the checkpoint of this batch was saved before its validation.
             anew: Save again in any case.
+            is_still: Training waits for the files anyway; see `Saver.begin`.
         """
         is_outdated = anew or (again and self._precedes_validation)
         if self._saved_at == steps_completed and not is_outdated:
@@ -136,6 +138,7 @@ class Savepoints:
                 steps_completed=steps_completed,
                 in_window=not self._parts.context.position.is_step,
                 validation_due=due,
+                is_still=is_still,
             )
 
     @property

@@ -1,6 +1,7 @@
 """Checkpoints that are written while training continues.
 
     begin     all ranks   gather, callbacks, copy to CPU memory          training waits
+                          (or write, without a copy, if it waits for the files as well)
     (write)   a thread of the chief: write, read back, fsync             training continues
     finish    all ranks   callbacks, rename, record                      training waits, shortly
 
@@ -56,13 +57,17 @@ class _Write:
     def is_done(self) -> bool:
         return not self._thread.is_alive()
 
+    def wait(self) -> None:
+        """Wait for the thread."""
+        self._thread.join()
+
     def result(self) -> Path:
         """Wait for the thread, and return the folder.
 
         Raises:
             CheckpointError: The files could not be written.
         """
-        self._thread.join()
+        self.wait()
         if self._error is not None or self._path is None:
             raise CheckpointError(
                 f"checkpoint {self.draft.uuid} could not be written: {self._error}"
@@ -112,7 +117,12 @@ class Saver:
         return self._write is not None and self._write.is_done
 
     def begin(
-        self, *, steps_completed: int, in_window: bool = False, validation_due: str | None = None
+        self,
+        *,
+        steps_completed: int,
+        in_window: bool = False,
+        validation_due: str | None = None,
+        is_still: bool = False,
     ) -> str:
         """Begin a checkpoint of the present state and return its uuid. Collective.
 
@@ -122,6 +132,8 @@ class Saver:
             steps_completed: Batches trained.
             in_window: Whether this is within an aggregation window: gradients are saved too.
             validation_due: The validation that is still due after these batches; None: none.
+            is_still: Training waits for the files anyway, so the state is not copied, and they
+                are written when this returns.
 
         Raises:
             ConfigError: On the chief: the state has a value that cannot be saved.
@@ -138,15 +150,17 @@ class Saver:
                 if self.unsaved is not None:
                     self.unsaved.check(state["callbacks"])
             self.parts.callbacks.on_checkpoint_save_start(state)
-            return self._start_writing(state) if distributed.is_chief else ""
+            return self._start_writing(state, is_still) if distributed.is_chief else ""
 
         self._uuid = settle(distributed, start, lambda uuids: uuids[0], on_chief=False)
         return self._uuid
 
-    def _start_writing(self, state: dict[str, Any]) -> str:
-        copied = snapshot_state(state, self._memory, self.parts)
+    def _start_writing(self, state: dict[str, Any], is_still: bool) -> str:
+        copied = snapshot_state(state, OwnMemory() if is_still else self._memory, self.parts)
         draft = self.storage.begin({"steps_completed": state["steps_completed"]})
         self._uuid, self._write = draft.uuid, _Write(draft, copied, self.origin)
+        if is_still:
+            self._write.wait()
         return draft.uuid
 
     def finish(self) -> None:

@@ -71,11 +71,13 @@ class SnapshotMemory:
 
 
 class OwnMemory(SnapshotMemory):
-    """The training's own memory on the CPU, for a snapshot of a training that has ended."""
+    """The training's own memory on the CPU, for a snapshot of a training that stands still."""
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor itself, or its copy on the CPU."""
-        return tensor.detach().cpu()
+        """Return the tensor itself, or its copy on the CPU, or of a part of other memory."""
+        own = tensor.detach().cpu()
+        is_part = own.layout is torch.strided and own.untyped_storage().nbytes() > own.nbytes
+        return own.clone() if is_part else own  # torch saves the whole memory of a tensor
 
 
 @dataclass(slots=True)

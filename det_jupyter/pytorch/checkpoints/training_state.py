@@ -19,9 +19,11 @@ import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Protocol
 
 import torch
@@ -38,6 +40,7 @@ from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
 STATE_FILE = "state_dict.pt"
 FORMAT = 3
+_SYNC_S = 0.02
 _NO_ROOM = 1 << 20  # bytes: a write that has filled the disk leaves less free
 
 
@@ -228,7 +231,8 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
     """
     file = path / STATE_FILE
     try:
-        torch.save(state, file)
+        with _syncing(file):
+            torch.save(state, file)
     except RuntimeError as error:  # torch's error has no cause
         free = shutil.disk_usage(path).free  # the user's quota may leave less
         if free >= _NO_ROOM and not why_no_room(path):
@@ -237,6 +241,37 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
         raise OSError(errno.ENOSPC, why, str(path.parent)) from error
     # Verifies the structure; the data is mapped, not read.
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+
+
+@contextmanager
+def _syncing(file: Path) -> Iterator[None]:
+    """Sync the file again and again while the block writes it, so that little is left at its end.
+
+    [m] 0.03 s instead of 0.12 s after 200 MB were written.
+
+    Raises:
+        OSError: Data could not be written to the disk. A later sync would not raise it again.
+    """
+    is_over, errors = Event(), list[OSError]()
+
+    def sync() -> None:
+        try:
+            while not is_over.wait(_SYNC_S):
+                os.fdatasync(opened)
+        except OSError as error:
+            errors.append(error)
+
+    thread = Thread(target=sync, name="det-checkpoint-sync")
+    opened = os.open(file, os.O_WRONLY | os.O_CREAT, 0o666)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        os.close(opened)
+    if errors:
+        raise errors[0]
 
 
 def _describe(path: StatePath, kind: str, context: PyTorchTrialContext) -> str:

@@ -64,6 +64,8 @@ _OF_GAUSS = slice(_OF_PAIR.stop, _OF_PAIR.stop + _GAUSS.size)
 _TORCH_AT = _OF_GAUSS.stop
 _TORCH_COUNTS_SIZE = 20  # a seed, two counts and a flag, before torch's 624 numbers
 _TORCH_SIZE = _TORCH_COUNTS_SIZE + _NUMBERS_SIZE + 28  # optional<float>, optional<double>
+_PACKED_SIZE = _TORCH_AT + _TORCH_SIZE
+_OF_TORCH = slice(_TORCH_AT, _PACKED_SIZE)
 _STEPS = 32
 _MASK = 2**64 - 1
 
@@ -181,9 +183,10 @@ def pack_generators(slot: memoryview) -> int:
     slot[_OF_PYTHON], slot[_OF_NUMPY], slot[_OF_PAIR] = _PYTHON_NUMBERS, _NUMPY_NUMBERS, _PAIR
     gauss = _PYTHON.gauss_next
     slot[_OF_GAUSS] = _NO_GAUSS if gauss is None else _GAUSS.pack(1, gauss)
-    numbers: Any = _TORCH_NUMBERS
-    if numbers is None:
-        numbers = torch.default_generator.get_state().numpy().data
+    if _TORCH_NUMBERS is not None:
+        slot[_OF_TORCH] = _TORCH_NUMBERS
+        return _PACKED_SIZE
+    numbers = torch.default_generator.get_state().numpy().data
     length = _TORCH_AT + len(numbers)
     slot[_TORCH_AT:length] = numbers
     return length

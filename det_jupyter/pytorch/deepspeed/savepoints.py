@@ -39,7 +39,12 @@ class EngineSaver(Saver):
     trial: Any
 
     def begin(
-        self, *, steps_completed: int, in_window: bool = False, validation_due: str | None = None
+        self,
+        *,
+        steps_completed: int,
+        in_window: bool = False,
+        validation_due: str | None = None,
+        is_still: bool = False,
     ) -> str:
         """Store a checkpoint of the present state and return its uuid. Collective.
 

@@ -51,6 +51,7 @@ class DistributedModel(DistributedDataParallel):
         compression: How gradients are compressed; None: not at all.
         bucket_mb: Size of the buckets in MB; None: torch's default.
         find_unused_parameters: Allow parameters that get no gradient in some batches.
+        is_sent: Whether the chief sends its values to the others, which have other ones.
     """
 
     def __init__(
@@ -61,11 +62,12 @@ class DistributedModel(DistributedDataParallel):
         compression: Compression | None = None,
         bucket_mb: float | None = None,
         find_unused_parameters: bool = False,
+        is_sent: bool = True,
     ) -> None:
         self._compression = compression
         self._has_fixed_buckets = not find_unused_parameters and fixes_buckets(device, compression)
         self.low_rank: LowRank | None = None
-        self._build(module, device, bucket_mb, find_unused_parameters)
+        self._build(module, device, bucket_mb, find_unused_parameters, init_sync=is_sent)
         if compression == "powersgd":
             self.low_rank = LowRank(module)
         self._fix_buckets()
@@ -193,7 +195,7 @@ class DistributedModel(DistributedDataParallel):
         bucket_mb: float | None,
         find_unused: bool,
         *,
-        init_sync: bool = True,
+        init_sync: bool,
     ) -> None:
         super().__init__(
             module,

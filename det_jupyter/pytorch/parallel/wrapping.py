@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal, get_args
+from zlib import crc32
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from det_jupyter.config import ExperimentConfig
 from det_jupyter.core import DistributedContext
@@ -141,7 +143,26 @@ def parallelize(
         compression=options.compression,
         bucket_mb=options.bucket_mb,
         find_unused_parameters=find_unused_parameters,
+        is_sent=not (device.type == "cpu" and is_everywhere(model)),
     )
+
+
+def is_everywhere(model: nn.Module) -> bool:
+    """Return whether all ranks have this model with the same values, by checksums. Collective.
+
+    On CPUs a checksum takes a tenth of the time of sending: ranks draw from the same seed.
+    """
+    tensors = [tensor.detach() for tensor in (*model.parameters(), *model.buffers())]
+    if any(map(is_lazy, tensors)):  # DDP explains it
+        return False
+    own = 0
+    for tensor in tensors:
+        own = crc32(f"{tensor.dtype} {[*tensor.shape]}".encode(), own)
+        own = crc32(as_bytes(tensor).numpy().data, own)
+    both = torch.tensor([own, ~own])
+    dist.all_reduce(both, op=dist.ReduceOp.MAX)
+    most, least = both.tolist()
+    return bool(most == ~least)
 
 
 def compile_problems(backend: str, device: torch.device) -> list[str]:

@@ -180,7 +180,7 @@ class Events:
             if validates:
                 at_rung = steps == self.schedule.target and not self.core.searcher.is_last
                 due = "rung" if at_rung else "scheduled"
-            self._save(steps, due=due)
+            self._save(steps, due=due, is_still=validates)
             if validates:
                 self.savepoints.finish()  # before the validation, which may fail
         if validates:
@@ -205,7 +205,7 @@ class Events:
                 if not searcher.await_next():
                     return "preempted"
             elif not searcher.was_extended():
-                self._save(steps)
+                self._save(steps, is_still=True)
                 self.savepoints.finish()  # before the report: the search may use the checkpoint
                 searcher.report_reached(steps)
                 return "completed"
@@ -223,7 +223,8 @@ class Events:
             self.callbacks.on_interrupt()
         if reason == "stopped":  # so that the trial can be extended later
             self.context.set_stop_requested(False)
-        self._save(steps, again=reason == "preempted", anew=reason == "stopped")
+        again, anew = reason == "preempted", reason == "stopped"
+        self._save(steps, again=again, anew=anew, is_still=True)
         return reason
 
     def _save(self, steps: int, **options: Any) -> None:

@@ -39,9 +39,18 @@ def test_a_flipped_bit_is_told(saved: Path, part: str) -> None:
         read_state(saved)
 
 
-def test_one_rank_is_enough_to_find_it(saved: Path) -> None:
-    flip(saved / STATE_FILE, "data/0")
-    assert read_state(saved, is_checked=False)["models"][0]["w"].shape == (300,)
+@pytest.mark.parametrize("part", ["data/0", "version"])
+def test_one_of_the_ranks_that_share_the_check_finds_it(saved: Path, part: str) -> None:
+    flip(saved / STATE_FILE, part)
+    found = 0
+    for rank in range(3):
+        try:
+            state = read_state(saved, checked=slice(rank, None, 3))
+        except CheckpointError as error:
+            found += "is damaged" in str(error)
+        else:
+            assert state["models"][0]["w"].shape == (300,)
+    assert found == 1
 
 
 def test_a_file_that_was_written_without_checksums_is_read(saved: Path) -> None:

@@ -28,6 +28,7 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_training,
 )
 from det_jupyter.pytorch.checkpoints.state_snapshot import (
+    OwnMemory,
     SnapshotMemory,
     StateSnapshot,
     restore_arrays,
@@ -414,3 +415,12 @@ def test_tensors_that_an_optimizer_shares_between_parameters_stay_shared(tmp_pat
     values = resumed.context.optimizers[0].state
     assert values[one]["shared"] is values[two]["shared"]
     assert values[one]["nested"] is not values[two]["nested"]
+
+
+def test_memory_of_its_own_is_not_copied_and_a_part_is_saved_without_the_rest() -> None:
+    whole = torch.arange(1000.0)
+    part = whole[3:5]
+    taken = StateSnapshot(OwnMemory()).take({"whole": whole, "part": part})
+    assert taken["whole"].data_ptr() == whole.data_ptr()
+    assert torch.equal(taken["part"], part)
+    assert taken["part"].untyped_storage().nbytes() == part.nbytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from det_jupyter.contract.run.journal import (
 )
 from det_jupyter.contract.values.lengths import parse_length
 from det_jupyter.errors import ConfigError
+from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory
 from tests.unit.pytorch.training.planned_samples import Line, Planned
 
 
@@ -70,6 +72,23 @@ def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(tmp_path: 
     assert (second.run.steps_completed, second.run.trained) == (10, 4)
     assert second.run.context.get_initial_batch() == 6
     assert validations(second) == [8, 10]
+    assert same(straight.weights(), second.weights())
+
+
+def test_a_run_that_leaves_saves_without_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    straight, first = Planned(tmp_path / "a"), Planned(tmp_path / "b")
+    straight.train()
+    monkeypatch.delattr(SnapshotMemory, "copy")
+    with closing(ControlPage(first.folder.control)) as page:
+        page.raise_signal("preempt")
+    assert first.train() == "preempted"
+    checkpoint = first.last_checkpoint(tmp_path / "b")
+    assert 0 < checkpoint.steps_completed == first.run.trained < 10
+    monkeypatch.undo()
+    second = Planned(tmp_path / "b", run=2, allocation_id="7.2", checkpoint=checkpoint)
+    second.train()
     assert same(straight.weights(), second.weights())
 
 
