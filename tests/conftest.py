@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 import det_jupyter
 from det_jupyter.config import ExperimentConfig
@@ -123,6 +124,24 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(700, 10, 100)
     gc.enable()
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Send one report of each test that passes to the process that distributes tests.
+
+    Its duration is that of setup, call and teardown. xdist sends a report of each, and two
+    messages about their begin and end ([m] 1 ms CPU for a test).
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    duration = sum(report.duration for report in reports)
+    for report in reports:
+        if report.when == "call":
+            report.duration = duration
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

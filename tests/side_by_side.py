@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
@@ -29,22 +30,30 @@ class RoomsApart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
         together = (each for each in TOGETHER if nodeid.startswith(each))
         return next(together, None) or super()._split_scope(nodeid)
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0.0) -> None:
+        """Remove a test from the process's work.
+
+        xdist keeps it, and counts all tests that the process has had after each of them.
+        """
+        nodeid = self.collection[item_index]
+        work, scope = self.assigned_work[node], self._split_scope(nodeid)
+        del work[scope][nodeid]
+        if not work[scope]:
+            del work[scope]
+        self._reschedule(node)
+
     def remove_node(self, node: Any) -> str | None:
         """Give the remaining tests of an ended process to others; return the test that crashed it.
 
-        xdist 3.8 also passes on finished files, without tests, and then waits for ever; and it
-        runs the crashed test again.
+        xdist 3.8 runs the crashed test again.
         """
         work = self.assigned_work.pop(node)
-        left = {scope: tests for scope, tests in work.items() if not all(tests.values())}
-        if not left:
+        if not work:
             return None
-        tests = next(iter(left.values()))
-        crashed: str = next(nodeid for nodeid, is_done in tests.items() if not is_done)
-        tests[crashed] = True
-        self.workqueue.update(
-            {scope: tests for scope, tests in left.items() if not all(tests.values())}
-        )
+        tests = next(iter(work.values()))
+        crashed: str = next(iter(tests))
+        del tests[crashed]
+        self.workqueue.update({scope: left for scope, left in work.items() if left})
         for other in self.assigned_work:
             self._reschedule(other)
         return crashed
@@ -57,5 +66,10 @@ class RoomsApart(LoadFileScheduling):  # type: ignore[misc]  # xdist has no type
             room = scope.removeprefix("tests/").partition("/")[0]
             return rooms.index(room) if room in rooms else len(rooms)
 
-        self.workqueue.move_to_end(min(self.workqueue, key=turn), last=False)
-        super()._assign_work_unit(node)
+        scope = min(self.workqueue, key=turn)
+        tests = self.assigned_work.setdefault(node, {})[scope] = self.workqueue.pop(scope)
+        node.send_runtest_some([self._indices[nodeid] for nodeid in tests])
+
+    @cached_property
+    def _indices(self) -> dict[str, int]:
+        return {nodeid: index for index, nodeid in enumerate(self.collection)}
