@@ -289,9 +289,7 @@ class Replica:
     def checkpoints(self, experiment_id: int) -> list[CheckpointView]:
         """Return the checkpoints of an experiment, oldest first."""
         with self._lock:
-            found = self._machine.state.checkpoints.values()
-            own = [one for one in found if one.experiment_id == experiment_id]
-        return sorted(own, key=lambda one: (one.created_at, one.steps_completed))
+            return self._machine.state.checkpoints_of(experiment_id)
 
     def curves(self, experiment_id: int, *, max_points: int) -> list[Curve]:
         """Return the curves of an experiment, each thinned to `max_points`. Takes a while.

@@ -2,7 +2,7 @@
 
 Invalid frames are answered with errors.
 
-Questions are those of client/answers/answering.py, and two more: `command` (a button) and `kept`.
+Questions are those of client/answers/answering.py, and `kept`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from det_jupyter.client.answers.answering import (
     Answerer,
     Question,
     answer,
-    carry_out_command,
 )
 from det_jupyter.contract.documents.codec import pack, to_text
 from det_jupyter.contract.messages.pages import KeptAnswer
@@ -43,11 +42,6 @@ READ_ONLY = "you may look at experiments on this server, and not change them"
 TOO_MANY = "too many questions at once; ask again when some are answered"
 
 
-def command_answer(client: Client, experiment_id: int, question: Question) -> None:
-    """Carry out the command of a button: a verb, or the id of a remedy."""
-    carry_out_command(client, experiment_id, str(question.get("command")))
-
-
 class Questions:
     """Answers the questions of all tabs, in a pool of threads.
 
@@ -60,11 +54,7 @@ class Questions:
             return KeptAnswer(kept=kept_forms(state_of(experiment_id)))
 
         self._connection = connection
-        self._answerers: Mapping[str, Answerer] = {
-            **ANSWERERS,
-            "command": command_answer,
-            "kept": kept_answer,
-        }
+        self._answerers: Mapping[str, Answerer] = {**ANSWERERS, "kept": kept_answer}
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-answer")
 
     async def answer(

@@ -31,7 +31,6 @@ export interface IPageData {
 export interface IQuestion {
   type: string;
   request?: string;
-  command?: string;
   trial_id?: number | null;
   /** Of series. */
   query?: ISeriesQuery;
@@ -63,8 +62,6 @@ export function answerOf(data: IPageData, question: IQuestion): object {
       const error = 'This file has nothing of this trial here.';
       return answer === null ? { ...head, error } : { ...answer, ...head };
     }
-    case 'command':
-      return { type: 'outcome', command: question.command, error: NOT_LIVE };
     default:
       return { ...head, error: NOT_LIVE };
   }

@@ -37,60 +37,9 @@ interface ITraits extends Record<string, unknown> {
   settings: Partial<ISettings>;
 }
 
-interface IOutcome {
-  type: string; // 'outcome'; other messages are ignored
-  command: string;
-  error: string;
-}
-
-interface IWaiting {
-  resolve: () => void;
-  reject: (reason: Error) => void;
-}
-
 const SLOW_HINT =
   'The notebook kernel has not answered yet: a running cell may keep it busy. ' +
   'The request is carried out as soon as it is free.';
-
-/** Sends requests to the kernel and matches its answers to them. */
-class Requests {
-  constructor(private readonly _model: AnyModel<ITraits>) {
-    _model.on('msg:custom', this._onAnswer);
-  }
-
-  readonly send = (command: string): Promise<void> =>
-    new Promise((resolve, reject) => {
-      this._waiting.get(command)?.resolve();
-      const waiting = { resolve, reject };
-      this._waiting.set(command, waiting);
-      // The kernel carries a request out once, however often it arrives.
-      const request = `${Date.now()}-${Math.random()}`;
-      persist(
-        () => this._model.send({ type: 'command', command, request }),
-        () => this._waiting.get(command) !== waiting
-      );
-    });
-
-  dispose(): void {
-    this._model.off('msg:custom', this._onAnswer);
-    this._waiting.clear();
-  }
-
-  private readonly _onAnswer = (message: IOutcome): void => {
-    if (message.type !== 'outcome') {
-      return;
-    }
-    const waiting = this._waiting.get(message.command);
-    this._waiting.delete(message.command);
-    if (message.error) {
-      waiting?.reject(new Error(message.error));
-    } else {
-      waiting?.resolve();
-    }
-  };
-
-  private readonly _waiting = new Map<string, IWaiting>();
-}
 
 /** The present state; undefined if a message was lost, which is asked for then. */
 function stateOf(model: AnyModel<ITraits>): IViewState | undefined {
@@ -119,14 +68,15 @@ function openComparison(model: AnyModel<IComparisonTraits>): IView {
 }
 
 function openExperiment(model: AnyModel<ITraits>): IView {
-  const requests = new Requests(model);
   const settings = new Settings(model.get('settings'), value => {
     model.set('settings', value);
     model.save_changes();
   });
   const questions = new Questions(model);
   const view = new ExperimentView({
-    onCommand: requests.send,
+    onCommand: async command => {
+      await questions.ask('command', { command });
+    },
     onChoose: trialId => {
       if (model.get('chosen') !== trialId) {
         model.set('chosen', trialId);
@@ -174,7 +124,6 @@ function openExperiment(model: AnyModel<ITraits>): IView {
       states.forEach(event => model.off(event, onState));
       model.off('change:chosen', onChosen);
       model.off('change:settings', onSettings);
-      requests.dispose();
       questions.dispose();
       view.dispose();
     }

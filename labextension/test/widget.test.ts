@@ -61,6 +61,12 @@ function render(model: FakeModel): { el: HTMLElement; end: () => void } {
   return { el, end };
 }
 
+/** The kernel answers the last question. */
+function answer(model: FakeModel, error: string): void {
+  const { type, request } = model.sent.at(-1) as { type: string; request: string };
+  model.emit('msg:custom', { type, request, error });
+}
+
 async function settle(): Promise<void> {
   await new Promise(resolve => setTimeout(resolve, 0));
 }
@@ -97,7 +103,7 @@ it('sends a request and shows the reason why the kernel refused it', async () =>
   const { el, end } = render(model);
   el.querySelector<HTMLElement>('[data-verb=pause]')?.click();
   expect(model.sent).toMatchObject([{ type: 'command', command: 'pause' }]);
-  model.emit('msg:custom', { type: 'outcome', command: 'pause', error: 'it is stopping' });
+  answer(model, 'it is stopping');
   await settle();
   expect(el.querySelector('[role=alert]')?.textContent).toBe('it is stopping');
   end();
@@ -111,7 +117,7 @@ it('sends a request that a kernel may have lost again, as the same, until it is 
   vi.advanceTimersByTime(2000);
   expect(model.sent).toHaveLength(2);
   expect(model.sent[1]).toEqual(model.sent[0]);
-  model.emit('msg:custom', { type: 'outcome', command: 'pause', error: '' });
+  answer(model, '');
   vi.advanceTimersByTime(60_000);
   expect(model.sent).toHaveLength(2);
   end();
@@ -123,7 +129,7 @@ it('is free for the next request when the kernel has carried one out', async () 
   const { el, end } = render(model);
   el.querySelector<HTMLElement>('[data-verb=pause]')?.click();
   expect(el.querySelector('[data-verb=pause]')?.getAttribute('aria-busy')).toBe('true');
-  model.emit('msg:custom', { type: 'outcome', command: 'pause', error: '' });
+  answer(model, '');
   await settle();
   expect(el.querySelector('[data-verb=pause]')?.getAttribute('aria-busy')).toBeNull();
   end();

@@ -61,7 +61,7 @@ def choose(trial_id):
     chosen_id = trial_id
     widget.state = show(150)
 
-widget = LiveWidget(show(100), lambda verb: None, choose, lambda asked, send: None, lambda: None)
+widget = LiveWidget(show(100), choose, lambda asked, send: None, lambda: None)
 display(bundle(widget.state, widget), raw=True)
 """
 ADVANCE = "widget.state = show(150)"

@@ -261,7 +261,34 @@ def callback_answer(client: Client, experiment_id: int, question: Question) -> C
     )
 
 
+def command_answer(client: Client, experiment_id: int, question: Question) -> None:
+    """Carry out a button's command: a verb, the end of ranks that do not leave, or a remedy.
+
+    Raises:
+        Conflict: The remedy is not offered any more.
+    """
+    command = str(question.get("command"))
+    if command in VERBS:
+        client.change(LIFE[command](experiment_id=experiment_id))
+        return
+    if command == Remedy(verb="pause_at_once", target=[experiment_id], text="").id:
+        view = client.experiment(experiment_id)
+        is_leaving = any(trial.leaving is not None for trial in view.trials)
+        if view.state not in PAUSES and not is_leaving:
+            raise Conflict("its ranks do not leave any more")
+        client.change(Pause(experiment_id=experiment_id, at_once=True))
+        return
+    cluster = client.cluster(limit=QUEUE_FRONT, experiment_id=experiment_id)
+    for reason in cluster.reasons_of(experiment_id).values():
+        for remedy in reason.remedies:
+            if remedy.id == command:
+                carry_out(client, remedy)
+                return
+    raise Conflict("the queue has changed meanwhile, and this would no longer start the trial")
+
+
 ANSWERERS: dict[str, Answerer] = {
+    "command": command_answer,
     "logs": log_answer,
     "config": config_answer,
     "checkpoints": checkpoints_answer,
@@ -294,28 +321,3 @@ def answer(
     except Exception as error:  # the boundary to the browser, which shows the error
         logger.exception("%s of experiment %d", kind, experiment_id)
         return {**head, "error": error_text(error)}
-
-
-def carry_out_command(client: Client, experiment_id: int, command: str) -> None:
-    """Carry out a button's command: a verb, the end of ranks that do not leave, or a remedy.
-
-    Raises:
-        Conflict: The remedy is not offered any more.
-    """
-    if command in VERBS:
-        client.change(LIFE[command](experiment_id=experiment_id))
-        return
-    if command == Remedy(verb="pause_at_once", target=[experiment_id], text="").id:
-        view = client.experiment(experiment_id)
-        is_leaving = any(trial.leaving is not None for trial in view.trials)
-        if view.state not in PAUSES and not is_leaving:
-            raise Conflict("its ranks do not leave any more")
-        client.change(Pause(experiment_id=experiment_id, at_once=True))
-        return
-    cluster = client.cluster(limit=QUEUE_FRONT, experiment_id=experiment_id)
-    for reason in cluster.reasons_of(experiment_id).values():
-        for remedy in reason.remedies:
-            if remedy.id == command:
-                carry_out(client, remedy)
-                return
-    raise Conflict("the queue has changed meanwhile, and this would no longer start the trial")

@@ -236,13 +236,7 @@ def _records(client: Client, view: ExperimentView) -> Mapping[int, list[MetricsR
 def _lines(client: Client, trial_id: int, redactor: Redactor) -> list[ImportedLine]:
     found = read(partial(client.logs, trial_id), LogQuery(), None)
     return [
-        ImportedLine(
-            at=line.at,
-            run=line.run,
-            rank=line.rank,
-            text=redactor.text(line.text)[:MAX_IMPORTED_LINE],
-            agent=line.agent,
-        )
+        ImportedLine.built_from(line, text=redactor.text(line.text)[:MAX_IMPORTED_LINE])
         for line in found
     ]
 

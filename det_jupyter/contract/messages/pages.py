@@ -72,10 +72,8 @@ refused with HTTP 403 before it opens. Close codes: 1009 a frame is too large; 1
 ended, 1013 it cannot be reached now (open again, later each time).
 
 The questions are those of `client/answers/answering.py`; those that change something need
-`may_write`. A reader, which has the experiment's state, answers two more:
+`may_write`. A reader, which has the experiment's state, answers one more:
 
-    {"type": "command", "command": ...}   a button: a verb, or a remedy by its id
-                                          (`client/answers/answering.py`); may_write
     {"type": "kept"}  ->  {"kept": ...}   what a notebook keeps: `kept_forms` of
                                           `view/forms/notebook_output.py`
 

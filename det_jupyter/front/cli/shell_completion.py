@@ -6,18 +6,14 @@ of templates come from the master.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 from det_jupyter.client.client import Client
-from det_jupyter.contract.messages import ExperimentQuery
 from det_jupyter.errors import DetError
 from det_jupyter.front.cli.connecting import connect_to_running
 from det_jupyter.front.cli.shell_table import shell_parser
 from det_jupyter.front.verbs.grammar import Call
-from det_jupyter.front.verbs.word_completion import words_after
-
-_MAX_OFFERED = 200  # experiments or trials, newest first
+from det_jupyter.front.verbs.word_completion import QUESTIONS, Fetch, words_after
 
 # Where `det` offers nothing, each shell completes file names.
 _SCRIPTS = {
@@ -54,26 +50,15 @@ def words(call: Call) -> str:
     Options are offered only after a dash, so that a shell completes file names elsewhere.
     """
     *given, typed = call.options.line or [""]
-    sources = {kind: partial(_fetched, fetch) for kind, fetch in _FETCH.items()}
+    sources = {kind: partial(_fetched, fetch) for kind, fetch in QUESTIONS.items()}
     found = words_after(shell_parser(), given, sources)
     fitting = [word for word in found if word.startswith(typed)]
     return "\n".join(word for word in fitting if word[0] != "-" or typed[:1] == "-")
 
 
-def _fetched(fetch: Callable[[Client], list[str]]) -> list[str]:
+def _fetched(fetch: Fetch) -> list[str]:
     """Return names from the running master; none if no master runs, as Tab does not start one."""
     try:
         return fetch(Client(connect_to_running()))
     except DetError:
         return []
-
-
-_NEWEST = ExperimentQuery(archived=True, limit=_MAX_OFFERED)
-_FETCH: dict[str, Callable[[Client], list[str]]] = {
-    "experiments": lambda client: [str(row.id) for row in client.find(_NEWEST).rows],
-    "templates": lambda client: [template.name for template in client.templates()],
-    "models": lambda client: [model.name for model in client.models()],
-    "agents": lambda client: [agent.id for agent in client.agents()],
-    "pools": lambda client: [pool.name for pool in client.pools()],
-    "trials": lambda client: [str(e.trial_id) for e in client.cluster(limit=_MAX_OFFERED).runs],
-}

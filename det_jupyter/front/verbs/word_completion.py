@@ -5,10 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 
+from det_jupyter.client import Client
+from det_jupyter.contract.messages import ExperimentQuery
 from det_jupyter.front.verbs.arguments import trial_number
 from det_jupyter.front.verbs.grammar import verb_parsers
 
 Values = Mapping[str, Callable[[], list[str]]]  # kind, such as "templates" -> existing ones
+Fetch = Callable[[Client], list[str]]
+
+_MAX_OFFERED = 200  # experiments, newest first, or trials
+_NEWEST = ExperimentQuery(archived=True, limit=_MAX_OFFERED)
+QUESTIONS: Mapping[str, Fetch] = {  # by kind: how the existing ones are fetched
+    "experiments": lambda client: [str(row.id) for row in client.find(_NEWEST).rows],
+    "templates": lambda client: [template.name for template in client.templates()],
+    "models": lambda client: [model.name for model in client.models()],
+    "agents": lambda client: [agent.id for agent in client.agents()],
+    "pools": lambda client: [pool.name for pool in client.pools()],
+    "trials": lambda client: [
+        str(run.trial_id) for run in client.cluster(limit=_MAX_OFFERED).runs
+    ],
+}
 
 _KINDS = {  # kind of an argument, by its name
     "id": "experiments",

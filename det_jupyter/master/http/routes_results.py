@@ -100,12 +100,7 @@ def _add_checkpoints(routes: APIRouter, service: Service) -> None:
     async def checkpoints(experiment_id: Whole) -> Response:
         """Return the checkpoints of an experiment, oldest first."""
         service.machine.state.experiment(experiment_id)
-        found = service.machine.state.checkpoints.values()
-        own = sorted(
-            (c for c in found if c.experiment_id == experiment_id),
-            key=lambda c: (c.created_at, c.steps_completed),
-        )
-        return JsonResponse(own)
+        return JsonResponse(service.machine.state.checkpoints_of(experiment_id))
 
     @routes.get("/checkpoints", response_model=list[CheckpointView])
     async def matching(match: Annotated[str, Query(max_length=400)]) -> Response:

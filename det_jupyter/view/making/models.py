@@ -37,7 +37,6 @@ def _model_line(model: ModelView) -> ModelLine:
         description=shortened(model.description, _LONGEST),
         labels=model.labels,
         is_archived=model.is_archived,
-        num_versions=len(model.versions),
         latest="" if latest is None else f"version {latest.number}{_with_value(latest)}",
         aliases=[f"{alias}: {version}" for alias, version in aliases],
     )

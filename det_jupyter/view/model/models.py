@@ -18,7 +18,6 @@ class ModelLine(TypedDict):
     description: str
     labels: list[str]
     is_archived: bool
-    num_versions: int
     latest: str
     aliases: list[str]
 

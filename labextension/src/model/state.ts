@@ -522,7 +522,6 @@ export interface IModelLine {
   description: string;
   labels: string[];
   is_archived: boolean;
-  num_versions: number;
   latest: string;
   aliases: string[];
 }

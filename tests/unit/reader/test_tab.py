@@ -197,7 +197,7 @@ def answered(wired: Wired | DetError, *, may_write: bool = True, **question: Any
     return asyncio.run(act())
 
 
-@pytest.mark.parametrize("kind", [*sorted(ANSWERERS), "command", "kept"])
+@pytest.mark.parametrize("kind", [*sorted(ANSWERERS), "kept"])
 def test_who_may_not_write_is_answered_what_changes_nothing(kind: str) -> None:
     answer = answered(DetError("no master"), may_write=False, type=kind)
     changes = kind in ("change", "command", "profile", "register", "tensorboard")

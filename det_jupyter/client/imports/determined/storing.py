@@ -245,25 +245,19 @@ class _Import:
         )
         state = _STATES.get(trial.state, "CANCELED")
         length = getattr(settings.searcher, "max_length", None)
-        return ImportedTrial(
+        return ImportedTrial.built_from(
+            trial,
             source=f"trial {trial.id}",
             state=state,
-            hparams=trial.hparams,
-            created_at=trial.created_at,
             ended_at=trial.ended_at
             or max((each.at for each in measured), default=trial.created_at),
-            steps_completed=trial.steps_completed,
             validations=values,
             runs=trial.restarts + 1,
-            restarts=trial.restarts,
             target=length if state == "COMPLETED" else None,
             checkpoints=[
-                ImportedCheckpoint(
-                    uuid=each.uuid,
+                ImportedCheckpoint.built_from(
+                    each,
                     path=path,
-                    steps_completed=each.steps_completed,
-                    size_bytes=each.size_bytes,
-                    created_at=each.created_at,
                     searcher_metric=values.get(each.steps_completed),
                     is_foreign=True,
                 )

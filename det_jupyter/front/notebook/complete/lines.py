@@ -27,13 +27,11 @@ from det_jupyter.front.notebook.complete.magic_parsers import (
 )
 from det_jupyter.front.notebook.complete.yaml_words import find_cursor, words_at
 from det_jupyter.front.notebook.handles import connection
-from det_jupyter.front.verbs.word_completion import options_of, words_after
+from det_jupyter.front.verbs.word_completion import QUESTIONS, Fetch, options_of, words_after
 
 _PATIENCE_S = 0.04
 _FRESH_S = 5.0  # an answer is fetched again when it is older
 _SOURCES = 3  # experiments whose metrics are offered
-
-Fetch = Callable[[Client], list[str]]
 
 
 def find_words(lines: Sequence[str], number: int, line: str) -> tuple[list[str], str] | None:
@@ -111,16 +109,6 @@ class Lookups:
         if client is not None:
             with suppress(DetError):  # the master exits just now: the former answer stays
                 self._answers[question] = fetch(client)
-
-
-QUESTIONS: dict[str, Fetch] = {  # experiments newest first, waiting trials in their order
-    "experiments": lambda c: [str(e.id) for e in c.find(ExperimentQuery(archived=True)).rows],
-    "templates": lambda c: [template.name for template in c.templates()],
-    "models": lambda c: [model.name for model in c.models()],
-    "agents": lambda c: [agent.id for agent in c.agents()],
-    "pools": lambda c: [pool.name for pool in c.pools()],
-    "trials": lambda c: [str(entry.trial_id) for entry in c.cluster().queue],
-}
 
 
 def metric_names(client: Client, entrypoint: str | None) -> list[str]:

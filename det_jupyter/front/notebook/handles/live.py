@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.display import DisplayHandle, display
 
 from det_jupyter.client import Client
-from det_jupyter.client.answers.answering import carry_out_command
 from det_jupyter.client.documents import FollowedDocument
 from det_jupyter.errors import DetError
 from det_jupyter.front.notebook.handles.front_end import (
@@ -192,9 +191,7 @@ class LiveView:
         from det_jupyter.front.notebook.handles.widget import answer_soon
 
         on_question = partial(answer_soon, self._client, self._experiment_id)
-        return self._widget_class(
-            state, self._on_command, self._on_choose, on_question, self._awake.set
-        )
+        return self._widget_class(state, self._on_choose, on_question, self._awake.set)
 
     @property
     def _widget_in_outputs(self) -> LiveWidget | None:
@@ -257,10 +254,6 @@ class LiveView:
             handle.update(forms, metadata=metadata(widget), raw=True)
         if self._front_end == "terminal" and state["ended_at"] is not None:
             self._displays.clear()  # each update is printed below the last
-
-    def _on_command(self, command: str) -> None:
-        """Carry out a button's command: a verb, or the id of a remedy; the view shows an error."""
-        carry_out_command(self._client, self._experiment_id, command)
 
     def _on_choose(self, trial_id: int | None) -> None:
         """Show this trial of a search in full, also after the end."""

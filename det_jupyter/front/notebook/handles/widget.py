@@ -23,8 +23,6 @@ from det_jupyter.client import Client
 from det_jupyter.client.answers import answering
 from det_jupyter.contract.documents.patches import Document, changes, size_of
 from det_jupyter.contract.messages.pages import TabsAnswer
-from det_jupyter.contract.values.text import error_text
-from det_jupyter.errors import DetError
 from det_jupyter.front.notebook.handles import front_end
 from det_jupyter.view.forms.notebook_output import place_key
 from det_jupyter.view.model.comparison import ComparisonState
@@ -96,17 +94,16 @@ class ComparisonWidget(PageWidget):
 
 
 class LiveWidget(PageWidget):
-    """Shows a `ViewState`, and calls `on_command` with the command of a pressed button.
+    """Shows a `ViewState`, and calls `on_question` with the page's questions.
 
     `state` is JSON: a version of the document `experiment`, parts of which may be the same objects
     as in the one before. It may be set from any thread.
 
-    The front end sends `{"type": "command", "command": ...}`, and the reply is
-    `{"type": "outcome", "command": ..., "error": ...}`, with "" or the error to show. It sets
-    `chosen` to the trial that the user has chosen, with which `on_choose` is called. `settings`
-    are the user's choices, such as the x axis of the charts. `on_question` is called with other
-    messages, and a function that sends the answer. The widget is drawn into placeholders named
-    `key`, which are saved with `kept`: the newest picture, by MIME type.
+    A pressed button is a question, too; with a question comes a function that sends the answer.
+    The front end sets `chosen` to the trial that the user has chosen, with which `on_choose` is
+    called. `settings` are the user's choices, such as the x axis of the charts. The widget is
+    drawn into placeholders named `key`, which are saved with `kept`: the newest picture, by MIME
+    type.
 
     Callbacks run in the thread that handles the widget's messages.
 
@@ -125,12 +122,10 @@ class LiveWidget(PageWidget):
     def __init__(
         self,
         state: ViewState,
-        on_command: Callable[[str], None],
         on_choose: Callable[[int | None], None],
         on_question: Callable[[dict[str, Any], Send], None],
         on_wake: Callable[[], None],
     ) -> None:
-        self._on_command = on_command
         self._on_choose = on_choose
         self._on_question = on_question
         self._on_wake = on_wake
@@ -193,27 +188,14 @@ class LiveWidget(PageWidget):
         if request is not None and request in self._requests:
             return  # sent twice in case the first was lost
         self._requests.append(request)
-        command, page = content.get("command"), content.get("page")
+        page = content.get("page")
         if content.get("type") == "whole":  # a page whose document and patch do not fit
             with self._setting:
                 self.send_state(["document", "patch"])
         elif content.get("type") in ("rest", "wake") and isinstance(page, str):
             self._on_page(page, is_awake=content["type"] == "wake")
-        elif content.get("type") == "command" and isinstance(command, str):
-            self.send({"type": "outcome", "command": command, "error": self._outcome(command)})
         elif content.get("type") in ANSWERERS:
             self._on_question(content, self.send)
-
-    def _outcome(self, command: str) -> str:
-        """Carry out a command, and return the error to show beside the button, or ""."""
-        try:
-            self._on_command(command)
-        except DetError as error:
-            return str(error)
-        except Exception as error:  # the boundary to the browser, which shows it
-            logger.exception("command %s", command)
-            return error_text(error)
-        return ""
 
 
 def _handle_in_subshell(comm: Any) -> None:

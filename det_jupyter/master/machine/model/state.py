@@ -315,6 +315,11 @@ class MachineState(Wire):
             raise NotFound(f"there is no model {name}; `model list` shows those that are")
         return found
 
+    def checkpoints_of(self, experiment_id: int) -> list[CheckpointView]:
+        """Return the checkpoints of an experiment, oldest first."""
+        own = (one for one in self.checkpoints.values() if one.experiment_id == experiment_id)
+        return sorted(own, key=lambda one: (one.created_at, one.steps_completed))
+
     def registered(self) -> dict[str, str]:
         """Return the checkpoints that are versions of models: what they are, by uuid."""
         return {

@@ -35,13 +35,8 @@ def recovery_of(
         return None
     if latest is None or latest.steps_completed != saved.steps_completed:
         return None  # it could not be stored
-    return RecoveryView(
-        at=ended_at or failure.at,
-        rank=failure.rank,
-        signal=-code,
-        no_memory=failure.no_memory,
-        batch=failure.batch,
-        repeats=saved.repeats,
+    return RecoveryView.built_from(
+        failure, at=ended_at or failure.at, signal=-code, repeats=saved.repeats
     )
 
 

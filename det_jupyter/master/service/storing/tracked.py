@@ -193,13 +193,7 @@ class TrackedExperiments:
         runs: dict[int, dict[str, Any]] = dict(
             readable(rows.fetchall(), lambda row: (row[0], json.loads(row[1])))
         )
-        return TrackerWork(
-            id=tracked.id,
-            experiment_id=tracked.experiment_id,
-            key=tracked.key,
-            seq=tracked.seq,
-            runs=runs,
-        )
+        return TrackerWork.built_from(tracked, runs=runs)
 
     def advance(
         self, number: int, progress: TrackerProgress, now: float

@@ -156,7 +156,6 @@ it('is listed in the sidebar unless it is archived', () => {
     description: 'reads',
     labels: [],
     is_archived: false,
-    num_versions: 2,
     latest: 'version 2 · accuracy 0.9',
     aliases: ['production: 1']
   };

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from det_jupyter.client.answers import answering
-from det_jupyter.client.answers.answering import answer, carry_out_command
+from det_jupyter.client.answers.answering import answer, command_answer
 from det_jupyter.client.handles.rank import Rank
 from det_jupyter.client.handles.trial import Trial
 from det_jupyter.client.handles.trial_orders import Trace, Traces
@@ -40,7 +40,7 @@ def posted(wired: Wired) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("command", ["kill", "pause", "activate"])
 def test_a_verb_is_one_change(command: str) -> None:
     wired = wired_with()
-    carry_out_command(wired.client, 7, command)
+    command_answer(wired.client, 7, {"command": command})
     assert [path for path, _ in posted(wired)] == [f"experiments/7/{command}"]
 
 
@@ -54,12 +54,12 @@ OFFERED = Reason(trial_id=1, cause="slots", sentence="it waits", remedies=REMEDI
 def test_a_remedy_is_carried_out_while_it_is_offered() -> None:
     wired = wired_with()
     wired.answers["cluster"] = cluster(queue=[entry(1, experiment_id=7, reason=OFFERED)])
-    carry_out_command(wired.client, 7, REMEDIES[1].id)
+    command_answer(wired.client, 7, {"command": REMEDIES[1].id})
     [(path, body)] = posted(wired)
     assert (path, body["priority"]) == ("experiments/3/resources", 5)
     wired.answers["cluster"] = cluster(queue=[entry(1, experiment_id=8, reason=OFFERED)])
     with pytest.raises(Conflict, match="the queue has changed meanwhile"):
-        carry_out_command(wired.client, 7, REMEDIES[1].id)
+        command_answer(wired.client, 7, {"command": REMEDIES[1].id})
     assert len(posted(wired)) == 1
 
 
@@ -70,7 +70,7 @@ def test_remedy_without_a_button_is_for_the_user_to_carry_out(verb: RemedyVerb) 
     reason = OFFERED.model_copy(update={"remedies": [remedy]})
     wired.answers["cluster"] = cluster(queue=[entry(1, experiment_id=7, reason=reason)])
     with pytest.raises(Conflict, match="typed, or done by hand"):
-        carry_out_command(wired.client, 7, remedy.id)
+        command_answer(wired.client, 7, {"command": remedy.id})
     assert posted(wired) == []
 
 
@@ -92,11 +92,11 @@ def test_ranks_that_do_not_leave_are_ended_at_once(
 ) -> None:
     wired = wired_with(own, state=state)
     if is_paused:
-        carry_out_command(wired.client, 7, AT_ONCE)
+        command_answer(wired.client, 7, {"command": AT_ONCE})
         assert posted(wired) == [("experiments/7/pause", {"at_once": True})]
     else:
         with pytest.raises(Conflict, match="its ranks do not leave any more"):
-            carry_out_command(wired.client, 7, AT_ONCE)
+            command_answer(wired.client, 7, {"command": AT_ONCE})
         assert posted(wired) == []
 
 

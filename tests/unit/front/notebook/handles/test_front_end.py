@@ -14,7 +14,6 @@ import pytest
 
 from det_jupyter.contract.documents.patches import apply_changes, plain, size_of
 from det_jupyter.contract.messages import ExperimentView
-from det_jupyter.errors import Conflict
 from det_jupyter.front.notebook.handles import front_end
 from det_jupyter.front.notebook.handles.front_end import bundle, can_draw, metadata
 from det_jupyter.front.notebook.handles.widget import DoorWidget, LiveWidget
@@ -46,43 +45,11 @@ def _built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def live_widget(
     state: ViewState,
-    on_command: Any,
     on_choose: Any = None,
     on_question: Any = None,
     on_wake: Any = lambda: None,
 ) -> LiveWidget:
-    return LiveWidget(state, on_command, on_choose, on_question, on_wake)
-
-
-class Front:
-    """A browser's end of a widget."""
-
-    def __init__(self, state: ViewState, on_command: Any) -> None:
-        self.widget = cast("Any", live_widget(state, on_command))
-        self.answers: list[dict[str, Any]] = []
-        self.widget.send = self.answers.append
-
-    def say(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        self.widget._handle_custom_msg(message, [])
-        return self.answers
-
-
-@pytest.mark.usefixtures("_built")
-def test_button_reaches_the_callback_and_is_answered(state: ViewState) -> None:
-    asked: list[str] = []
-    front = Front(state, asked.append)
-    answers = front.say({"type": "command", "command": "pause"})
-    assert asked == ["pause"]
-    assert answers == [{"type": "outcome", "command": "pause", "error": ""}]
-
-
-@pytest.mark.usefixtures("_built")
-def test_request_that_arrives_again_is_carried_out_once(state: ViewState) -> None:
-    asked: list[str] = []
-    front = Front(state, asked.append)
-    for request in ("a", "a", "b"):
-        front.say({"type": "command", "command": "pause", "request": request})
-    assert asked == ["pause", "pause"]
+    return LiveWidget(state, on_choose, on_question, on_wake)
 
 
 @pytest.mark.usefixtures("_built")
@@ -90,9 +57,7 @@ def test_order_that_arrives_again_while_it_is_carried_out_is_given_once(state: V
     asked: list[str] = []
     widget = cast(
         "Any",
-        live_widget(
-            state, lambda verb: None, on_question=lambda asks, send: asked.append(asks["request"])
-        ),
+        live_widget(state, on_question=lambda asks, send: asked.append(asks["request"])),
     )
     for request in ("a", "a", "b"):
         widget._handle_custom_msg({"type": "profile", "trial_id": 1, "request": request}, [])
@@ -100,35 +65,13 @@ def test_order_that_arrives_again_while_it_is_carried_out_is_given_once(state: V
 
 
 @pytest.mark.usefixtures("_built")
-def test_refusal_is_answered_with_its_reason(state: ViewState) -> None:
-    def refuse(command: str) -> None:
-        raise Conflict("experiment 7 is over: it cannot be paused")
-
-    answers = Front(state, refuse).say({"type": "command", "command": "pause"})
-    assert [answer["error"] for answer in answers] == ["experiment 7 is over: it cannot be paused"]
-
-
-@pytest.mark.usefixtures("_built")
-def test_unexpected_error_is_answered_and_logged(
-    state: ViewState, caplog: pytest.LogCaptureFixture
-) -> None:
-    def break_down(command: str) -> None:
-        raise RuntimeError("boom")
-
-    with caplog.at_level(logging.ERROR):
-        answers = Front(state, break_down).say({"type": "command", "command": "kill"})
-    assert [answer["error"] for answer in answers] == ["RuntimeError: boom"]
-    assert "command kill" in caplog.text
-
-
-@pytest.mark.usefixtures("_built")
-@pytest.mark.parametrize(
-    "message", [{}, {"type": "command", "command": 7}, {"type": "other", "command": "kill"}]
-)
-def test_message_that_is_no_command_is_ignored(state: ViewState, message: dict[str, Any]) -> None:
-    asked: list[str] = []
-    assert Front(state, asked.append).say(message) == []
-    assert asked == []
+def test_a_button_is_a_question_and_other_messages_are_not(state: ViewState) -> None:
+    asked: list[Any] = []
+    widget = cast("Any", live_widget(state, on_question=lambda asks, send: asked.append(asks)))
+    button = {"type": "command", "command": "pause"}
+    for message in (button, {}, {"type": "other", "command": "kill"}):
+        widget._handle_custom_msg(message, [])
+    assert asked == [button]
 
 
 def search_state(num_results: int) -> ViewState:
@@ -146,7 +89,7 @@ def drawn(widget: Any) -> Any:
 @pytest.mark.usefixtures("_built")
 def test_only_what_has_changed_is_sent_again() -> None:
     first, second = search_state(100), search_state(104)
-    widget = Front(first, lambda verb: None).widget
+    widget = cast("Any", live_widget(first))
     assert drawn(widget) == first
     sent: set[str] = set()  # a trait that changes is one that is sent
     widget.observe(lambda change: sent.add(change["name"]))
@@ -160,7 +103,7 @@ def test_only_what_has_changed_is_sent_again() -> None:
 @pytest.mark.usefixtures("_built")
 def test_slots_are_sent_again_only_when_they_have_changed() -> None:
     view, known = waiting()
-    widget = Front(document_of(view, CREATED_AT, cluster=known), lambda verb: None).widget
+    widget = cast("Any", live_widget(document_of(view, CREATED_AT, cluster=known)))
     widget.state = document_of(view, CREATED_AT + 1, cluster=known)
     assert {each["path"] for each in widget.patch["operations"]} == {"/as_of"}
     widget.state = document_of(view, CREATED_AT + 1)
@@ -169,7 +112,7 @@ def test_slots_are_sent_again_only_when_they_have_changed() -> None:
 
 @pytest.mark.usefixtures("_built")
 def test_the_whole_is_sent_again_once_much_has_changed() -> None:
-    widget = Front(search_state(40), lambda verb: None).widget
+    widget = cast("Any", live_widget(search_state(40)))
     versions = []
     for num_results in range(45, 85, 5):
         state = search_state(num_results)
@@ -184,7 +127,7 @@ def test_the_whole_is_sent_again_once_much_has_changed() -> None:
 @pytest.mark.usefixtures("_built")
 def test_of_a_long_search_a_push_has_what_changed_and_not_all_rows() -> None:
     view, curves, checkpoints, now = search_experiment(1000, 600)
-    widget = Front(document_of(view, now, curves, checkpoints), lambda verb: None).widget
+    widget = cast("Any", live_widget(document_of(view, now, curves, checkpoints)))
     for trial_view in view.trials[600:608]:
         trial_view.steps_completed += 1
     widget.state = document_of(view, now + 1, curves, checkpoints)
@@ -194,7 +137,7 @@ def test_of_a_long_search_a_push_has_what_changed_and_not_all_rows() -> None:
 
 @pytest.mark.usefixtures("_built")
 def test_a_page_that_lost_a_message_is_sent_both_parts(state: ViewState) -> None:
-    widget = cast("Any", live_widget(state, lambda verb: None))
+    widget = cast("Any", live_widget(state))
     sent: list[Any] = []
     widget.send_state = sent.append
     widget._handle_custom_msg({"type": "whole"}, [])
@@ -204,7 +147,7 @@ def test_a_page_that_lost_a_message_is_sent_both_parts(state: ViewState) -> None
 @pytest.mark.usefixtures("_built")
 def test_chosen_trial_is_told() -> None:
     chosen: list[int | None] = []
-    widget = cast("Any", live_widget(search_state(10), lambda verb: None, chosen.append))
+    widget = cast("Any", live_widget(search_state(10), chosen.append))
     widget.set_state({"chosen": 5})
     widget.set_state({"chosen": None})
     assert chosen == [5, None]
@@ -215,7 +158,7 @@ def test_choice_that_cannot_be_shown_is_logged(caplog: pytest.LogCaptureFixture)
     def break_down(trial_id: int | None) -> None:
         raise RuntimeError("boom")
 
-    widget = cast("Any", live_widget(search_state(10), lambda verb: None, break_down))
+    widget = cast("Any", live_widget(search_state(10), break_down))
     with caplog.at_level(logging.ERROR):
         widget.set_state({"chosen": 5})
     assert "choosing trial 5" in caplog.text
@@ -223,7 +166,7 @@ def test_choice_that_cannot_be_shown_is_logged(caplog: pytest.LogCaptureFixture)
 
 @pytest.mark.usefixtures("_built")
 def test_bundle_has_the_widget_and_what_stands_in_for_it(state: ViewState) -> None:
-    widget = live_widget(state, lambda verb: None)
+    widget = live_widget(state)
     forms = bundle(state, widget)
     assert set(forms) == {VIEW, EXPERIMENT_MIME, "text/html", "text/plain"}
     assert forms["text/plain"] == render_plain(state)
@@ -235,7 +178,7 @@ def test_bundle_has_the_widget_and_what_stands_in_for_it(state: ViewState) -> No
 
 @pytest.mark.usefixtures("_built")
 def test_widget_draws_the_places_that_its_experiment_has(state: ViewState) -> None:
-    widget = cast("Any", live_widget(state, lambda verb: None))
+    widget = cast("Any", live_widget(state))
     assert f'key="{widget.key}"' in bundle(state)["text/html"]
     assert key_id(widget.key) == state["id"]
     assert widget.own_id == widget.model_id
@@ -280,9 +223,7 @@ def test_own_form_names_the_place_and_sums_up(state: ViewState) -> None:
 @pytest.mark.usefixtures("_built")
 def test_widget_sends_nothing_while_all_pages_are_fed_by_a_server(state: ViewState) -> None:
     woken: list[str] = []
-    widget = cast(
-        "Any", live_widget(state, lambda verb: None, on_wake=lambda: woken.append("woken"))
-    )
+    widget = cast("Any", live_widget(state, on_wake=lambda: woken.append("woken")))
 
     def say(kind: str, page: str) -> None:
         widget._handle_custom_msg({"type": kind, "page": page}, [])

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from det_jupyter.contract.documents.patches import plain
-from det_jupyter.contract.messages import ExperimentView, ImportanceView, Kill, State
+from det_jupyter.contract.messages import ExperimentView, ImportanceView, State
 from det_jupyter.errors import MasterUnreachable, NotFound
 from det_jupyter.front.notebook.handles import front_end, live
 from det_jupyter.front.notebook.handles.front_end import FrontEnd
@@ -467,8 +467,3 @@ def test_a_view_of_an_earlier_kernel_becomes_live_if_it_is_of_this_experiment(pa
     wait_until(lambda: view._widget is not None, "it is drawn")
     assert widget_of(view).key == f"7@{RUNNING.created_at}"
     assert page.outputs == [], "the page has the place for it"
-
-
-def test_a_button_is_one_change(page: Page) -> None:
-    page.view("static")._on_command("kill")
-    assert page.master.changes == [Kill(experiment_id=7)]
