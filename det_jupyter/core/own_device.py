@@ -24,8 +24,8 @@ def own_slot(local_rank: int) -> SlotView:
     Args:
         local_rank: Its place in CUDA_VISIBLE_DEVICES, or among all devices.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or torch.version.cuda is None:
+    version = getattr(sys.modules.get("torch"), "version", None)
+    if getattr(version, "cuda", None) is None:
         return _CPU
     try:
         nvml = initialised_nvml()

@@ -26,7 +26,7 @@ from tests.soak.soak import ELSEWHERE, SIMULATED, Report, Soak
 from tests.soak.trial import COMPARED, DYING
 
 _TRAINED = (0, 1, 3, 8)  # batches of a run after which --deaths kills its ranks
-_PATIENCE_S = 5.0  # how long --deaths waits for such a rank
+_PATIENCE_S = 0.5  # how long --deaths waits for such a rank
 LONG = 1000  # faults after which each cell was hit, if the expected processes exist
 
 

@@ -182,7 +182,7 @@ def managed(handle: Callable[[Turn, Any], None]) -> Callable[[Turn, Any], None]:
                 f"it from here; interrupt {process} (Ctrl-C, or the kernel of its notebook), and "
                 f"start that again: with name={experiment.name!r} it goes on"
             )
-        handle(turn, event)
+        handle(turn, Kill(experiment_id=experiment.id))  # nothing can be saved
         on_gang_exited(turn, _lost(turn, held[1]))
 
     return checked

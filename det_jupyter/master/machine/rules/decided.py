@@ -95,7 +95,7 @@ def go_on_resized(turn: Turn, trial: Trial, ended: Allocation) -> bool:
     placement = Placement(trial.allocation.id, parts, ended.is_backfill)
     start_trial(turn, trial, placement, ended.resized_because)
     saved = trial.latest_checkpoint
-    if saved is not None and saved != ended.starts_from:
+    if saved is not None and saved != ended.starts_from and ended.is_for_rest:
         delete_replaced(turn, experiment, ended.resized_with)
         trial.allocation.resized_with = saved.uuid
     return True

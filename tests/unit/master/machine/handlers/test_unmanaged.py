@@ -9,6 +9,7 @@ import pytest
 from det_jupyter.contract.messages import (
     Activate,
     Archive,
+    Cancel,
     Capsule,
     ChangeDetails,
     GangStarted,
@@ -16,6 +17,7 @@ from det_jupyter.contract.messages import (
     KillTrial,
     Pause,
     RankProcess,
+    SignalGang,
     SlotView,
     StartUnmanaged,
     State,
@@ -23,7 +25,7 @@ from det_jupyter.contract.messages import (
 from det_jupyter.contract.run.journal import RunEnded
 from det_jupyter.errors import ConfigError, Conflict
 from det_jupyter.master.machine.machine import find_run
-from det_jupyter.master.machine.model.commands import TruncateMetrics
+from det_jupyter.master.machine.model.commands import ToAgent, TruncateMetrics
 from det_jupyter.master.machine.model.events import (
     ContinueRequested,
     RecordArrived,
@@ -169,12 +171,15 @@ def test_what_would_have_to_reach_its_process_is_refused(world: World, event: An
         world.tell(event)
 
 
-def test_a_silent_run_can_be_killed(world: World) -> None:
+@pytest.mark.parametrize("event", [Kill(experiment_id=1), Cancel(experiment_id=1)])
+def test_a_silent_run_can_be_killed(world: World, event: Any) -> None:
     world.tell(silent())
     with pytest.raises(Conflict, match="by hand"):
         world.tell(Pause(experiment_id=1))
-    world.tell(Kill(experiment_id=1))
+    commands = world.tell(event)
     assert world.experiment().state == State.CANCELED
+    orders = [one.command for one in commands if isinstance(one, ToAgent)]
+    assert not [one for one in orders if isinstance(one, SignalGang)]
 
 
 @pytest.mark.parametrize(
