@@ -87,6 +87,7 @@ class LastStep:
     page: StepPage
     far: FarPages | None = None  # of a gang on several computers
     watch: ExchangeWatch | None = None  # of a rank on a GPU
+    shards: ShardCopies | None = None  # of sharded models
     _kept_at: int = -1  # the batch that what is kept is that before
     _noted: int = -1  # batches trained of the state that was noted last
 
@@ -133,8 +134,8 @@ class LastStep:
         self._in_windows = context.position.aggregation_frequency > 1
         self._buffers = buffers_of(models)
         self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
-        shards = ShardCopies(self.core.distributed, models, context.optimizers)
-        self.shards = shards if any(map(is_sharded, models)) else None
+        if any(map(is_sharded, models)):
+            self.shards = ShardCopies(self.core.distributed, models, context.optimizers)
         self._schedulers = [one.scheduler for one in context.lr_schedulers]
         self._scheduled: list[Any] = []
         self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters

@@ -139,7 +139,7 @@ class Interrupted(Scripted):
 def test_the_last_step_is_whole_unless_a_batch_or_event_is_half_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, steps: int, *, is_whole: bool
 ) -> None:
-    kept = MagicMock(spec=LastStep)
+    kept = MagicMock(spec=LastStep, shards=None)
     monkeypatch.setattr(LastStep, "open", lambda *_: kept)
     with pytorch.init(
         hparams={"global_batch_size": 2, "metrics": [], "place": place},
