@@ -82,7 +82,7 @@ class Notebook:
 
     def press(self, comm_id: str, command: str, subshell_id: str) -> None:
         """Send the message of a button of the live view to a subshell, as JupyterLab does."""
-        content = {"type": "command", "command": command}
+        content = {"type": "command", "request": 1, "command": command}
         data = {"method": "custom", "content": content}
         message = self._kernel.session.msg("comm_msg", {"comm_id": comm_id, "data": data})
         message["header"]["subshell_id"] = subshell_id
