@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.agent_support import torch_built_for, write_torch
 from tests.processes import DetHome, det_home, find, wait_until
 
 pytestmark = [
@@ -59,11 +58,8 @@ STARTER = (
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """Return a det_jupyter whose master was started from such a process."""
-    gone, packages = tmp_path_factory.mktemp("gone"), tmp_path_factory.mktemp("packages")
-    write_torch(packages, torch_built_for(None))  # no trial here needs the real one
-    path = os.pathsep.join(filter(None, [str(packages), os.environ.get("PYTHONPATH")]))
-    variables = {"DET_JUPYTER_CPU_SLOTS": "2", "PYTHONPATH": path}
-    with det_home(tmp_path_factory.mktemp("home"), variables) as home:
+    gone = tmp_path_factory.mktemp("gone")
+    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
         line = STARTER.format(core=min(os.sched_getaffinity(0)), python=sys.executable)
         subprocess.run(["bash", "-c", line], cwd=gone, env=os.environ | OF_A_JOB, check=True)
         yield home

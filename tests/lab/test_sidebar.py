@@ -201,6 +201,8 @@ def test_selected_experiments_are_compared(ui: LabPage, runs: Experiment) -> Non
     expect(ui.comparison).to_contain_text("apple")
     expect(ui.comparison).to_contain_text("cherry")
     expect(ui.comparison.locator("canvas >> visible=true").first).to_be_visible()
+    bar.get_by_role("button", name="Clear the selection").click()
+    expect(bar).to_be_hidden()
 
 
 def test_everything_leads_to_the_sidebar_and_pages(ui: LabPage, runs: Experiment) -> None:
