@@ -5,8 +5,8 @@
 Reads the last run's note in FOLDER (tests/skips.py).
 
 Exit status 0: all pass now. They are unsteady, a defect of the test or of the product, as users'
-computers are busy, too. CI names them at its end. Exit status 1: the run was broken off, more than
-`MOST` tests failed, or one fails again.
+computers are busy, too. CI names them at its end. Exit status 1: the run was broken off, tests of
+more than `MOST` files failed, or one fails again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests import skips
 
-MOST = 3
+MOST = 3  # where a test of a journey fails, those after it do, too
 
 
 def files_of(note: skips.Note) -> list[str]:
@@ -28,9 +28,10 @@ def files_of(note: skips.Note) -> list[str]:
     """
     if note.status != 1:
         raise ValueError(f"the tests ended with status {note.status}, before all were run")
-    if len(note.failed) > MOST:
-        raise ValueError(f"{len(note.failed)} tests have failed; {MOST} may be unsteady")
-    return sorted({name.partition("::")[0] for name in note.failed})
+    files = sorted({name.partition("::")[0] for name in note.failed})
+    if len(files) > MOST:
+        raise ValueError(f"tests of {len(files)} files have failed; {MOST} may be unsteady")
+    return files
 
 
 def main(folder: str) -> int:

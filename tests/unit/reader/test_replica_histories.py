@@ -212,7 +212,7 @@ class ReplicatedLife(LaterLife):
 
 
 ReplicatedLife.TestCase.settings = settings(
-    max_examples=10,
+    max_examples=6,
     stateful_step_count=25,
     phases=[Phase.reuse, Phase.generate],  # to shrink takes five minutes
 )

@@ -131,7 +131,7 @@ def in_order(said: list[Any]) -> list[Any]:
     return [words for words in said if words[0] != "close"] + closings
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     data=st.data(),
     num_rungs=st.integers(1, 4),

@@ -85,7 +85,7 @@ CONTRACTS: list[type[OptunaContract]] = [TestWithAsha, TestWithoutPruner, TestWi
 
 
 @pytest.mark.parametrize("contract", CONTRACTS)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_in_a_random_world_a_search_with_questions_keeps_its_promises_and_ends(
     contract: type[OptunaContract], data: st.DataObject

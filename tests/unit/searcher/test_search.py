@@ -263,7 +263,7 @@ def draw_event(data: st.DataObject, world: World) -> Callable[[World], list[Acti
 
 
 @pytest.mark.parametrize("contract", SearchMethodContract.__subclasses__())
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_in_a_random_world_a_search_keeps_its_promises_and_ends(
     contract: type[SearchMethodContract], data: st.DataObject

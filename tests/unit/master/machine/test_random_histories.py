@@ -709,7 +709,7 @@ class LaterLife(RandomLife):
             self.tell(event)
 
 
-RandomLife.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+RandomLife.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestRandomLife = RandomLife.TestCase
-LaterLife.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
+LaterLife.TestCase.settings = settings(max_examples=15, stateful_step_count=40)
 TestLaterLife = LaterLife.TestCase

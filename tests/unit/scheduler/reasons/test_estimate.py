@@ -128,7 +128,7 @@ def test_an_end_of_which_nothing_is_known_makes_no_room_that_is_not_there() -> N
     assert found.expected == end(10, 5, 20)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(worlds, st.data())
 def test_a_trial_starts_by_the_time_that_its_reason_expects(
     world: World, data: st.DataObject

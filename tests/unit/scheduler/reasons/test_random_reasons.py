@@ -180,7 +180,7 @@ def settled(world: World) -> Pool:
     return pool
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(worlds, st.data())
 def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
     world: World, data: st.DataObject
@@ -207,7 +207,7 @@ def test_every_waiting_trial_has_a_reason_and_what_its_remedies_say_starts_it(
             event(f"{reason.cause}: no remedy")
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(odd_worlds(), st.data())
 def test_what_a_trial_that_cannot_run_waits_for_is_all_that_it_needs(
     world: World, data: st.DataObject

@@ -412,7 +412,7 @@ def in_sequence(parts: list[Part], *, is_paused: bool) -> tuple[object, ...]:
 
 
 @given(data=st.data(), parts=gangs(), is_paused=st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_reports_of_parts_in_any_order_have_one_result(
     data: st.DataObject, parts: list[Part], is_paused: bool
 ) -> None:
