@@ -364,7 +364,9 @@ class MasterProcess:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run a command to its end, in a fork; return exit status and output."""
-        source = fork_source("det_jupyter.master.__main__", PYTHONPATH=REPOSITORY)
+        source = fork_source(
+            "det_jupyter.master.__main__", "det_jupyter.master.cli", PYTHONPATH=REPOSITORY
+        )
         with tempfile.TemporaryDirectory() as folder:
             outputs = Path(folder, "out"), Path(folder, "err")
             fork = source.start(
