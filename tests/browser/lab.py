@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -37,7 +38,12 @@ KERNELS_ALONE = ("--ServerApp.jpserver_extensions={'det_jupyter': False}",)
 
 @contextmanager
 def jupyter_lab(
-    folder: Path, *, port: int = 0, token: str = "", arguments: Sequence[str] = ()
+    folder: Path,
+    *,
+    port: int = 0,
+    token: str = "",
+    arguments: Sequence[str] = (),
+    disabled: Sequence[str] = (),
 ) -> Iterator[str]:
     """Run JupyterLab on `folder` during the block; yield its address, including the token.
 
@@ -46,6 +52,7 @@ def jupyter_lab(
         port: The port; 0: any free port.
         token: The token; "": a random one.
         arguments: Further arguments of the server.
+        disabled: Extensions of JupyterLab that pages do not load.
     """
     port = port or free_port()
     token = token or secrets.token_hex(16)
@@ -62,7 +69,9 @@ def jupyter_lab(
     # For each page that is loaded, Node would check whether JupyterLab has to be rebuilt.
     config = folder / ".config" / "labconfig"
     config.mkdir(parents=True, exist_ok=True)
-    config.joinpath("page_config.json").write_text('{"buildCheck": false}')
+    off = {f"@jupyterlab/{name}-extension": True for name in disabled}
+    page_config = {"buildCheck": False, "disabledExtensions": off}
+    config.joinpath("page_config.json").write_text(json.dumps(page_config))
     # In each server, jsonschema would compile a grammar of IRIs, which is never used: [m] this
     # takes 2.1 of the 3.8 s of CPU for a start and an end.
     without = folder / ".without"

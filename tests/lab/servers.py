@@ -15,6 +15,12 @@ from det_jupyter.contract.host.ports import free_port
 from tests.browser.lab import jupyter_lab
 from tests.processes import wait_until
 
+# What no journey uses: [m] without these, loading a page takes 0.7 of 2.8 s CPU less.
+UNUSED = (
+    "audio", "csvviewer", "debugger", "extensionmanager", "htmlviewer", "hub", "inspector",
+    "javascript", "logconsole", "lsp", "mermaid", "pdf", "pluginmanager", "terminal", "vega5",
+    "video",
+)  # fmt: skip
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
 
 
@@ -24,19 +30,28 @@ class Lab:
     Args:
         folder: The folder that it serves.
         arguments: Further arguments of the server.
+        disabled: Extensions of JupyterLab that its pages do not load.
     """
 
-    def __init__(self, folder: Path, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, arguments: Sequence[str] = (), *, disabled: Sequence[str] = UNUSED
+    ) -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
         self._port = free_port()
-        self._arguments = arguments
+        self._arguments, self._disabled = arguments, disabled
         self._running = ExitStack()
 
     def start(self) -> None:
         """Start the server; returns when it answers."""
         address = self._running.enter_context(
-            jupyter_lab(self.folder, port=self._port, token=self.token, arguments=self._arguments)
+            jupyter_lab(
+                self.folder,
+                port=self._port,
+                token=self.token,
+                arguments=self._arguments,
+                disabled=self._disabled,
+            )
         )
         self.root = address.partition("lab/tree")[0]
 

@@ -296,23 +296,16 @@ def test_restarted_kernel_is_said_to_be_gone_and_one_line_brings_the_views_back(
     see_live(page, "Completed", "Running")
 
 
-def test_kernel_that_was_shut_down_leaves_pictures(
+def test_kernel_that_was_shut_down_leaves_pictures_which_one_line_makes_live_in_notebook_7(
     page: Page, lab: Lab, book: Path, client: Client
 ) -> None:
     save(LabPage(page), book, "Completed", "Running")
     page.evaluate(f"() => {SESSION}.shutdown()")
     expect(page.locator(".det-lost:visible")).to_have_count(2)
     page.goto("about:blank")
-    open_notebook(page, lab, book.name)
-    see_pictures(page, client)
-    assert page.evaluate(TRUSTED) is True
-
-
-def test_notebook_7_shows_the_pictures_and_then_live_views(
-    page: Page, lab: Lab, book: Path, client: Client
-) -> None:
     page.goto(lab.notebook_url(book.name))
     see_pictures(page, client)
+    assert page.evaluate(TRUSTED) is True
     run_first_cell(page)
     see_live(page, "Completed", "Running")
 

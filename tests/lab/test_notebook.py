@@ -36,13 +36,17 @@ PLAIN = """def finetune(core_context, hparams):
         trainer = Trainer(max_epochs=1)
         trainer.fit(hparams["model"])
 """
+# A kernel loads no torch for it.
 FUNCTION = """import time
 
 def wait(core_context):
+    step = 0
     while not core_context.preempt.should_preempt():
-        time.sleep(0.1)
+        step += 1
+        core_context.train.report_training_metrics(step, {"loss": 1 / step})
+        time.sleep(0.2)
 """
-OF_FUNCTION = """name: from the button
+OF_FUNCTION = """name: a function
 entrypoint: wait
 searcher: {name: single, metric: loss, max_length: {batches: 1}}
 """
@@ -184,7 +188,7 @@ def test_the_toolbar_makes_a_cell_an_experiment_and_runs_it(
         "[data-command='det:run-cell-as-experiment']"
     ).first.click()
     expect(ui.notebook.cells.last).to_contain_text("%%det_experiment")
-    expect(ui.notebook.views).to_contain_text("from the button")
+    expect(ui.notebook.views).to_contain_text("a function")
     expect(ui.notebook.views.locator(".det-badge").first).to_have_text("Running")
 
 

@@ -16,8 +16,8 @@ from tests.lab.pages import LabPage
 from tests.lab.pseudo import find_plain, speaking, write_language
 from tests.lab.servers import Lab
 from tests.lab.tabs import SharedTab
-from tests.lab.test_notebook import LOAD, submitting
-from tests.lab.trials import SOURCE, Trials
+from tests.lab.test_notebook import FUNCTION, LOAD, OF_FUNCTION
+from tests.lab.trials import Trials
 from tests.processes import DetHome, det_home, wait_until
 
 MANY = 200
@@ -65,7 +65,7 @@ def lab(
         write_language(languages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(languages), prepend=os.pathsep)
-        lab = Lab(tmp_path_factory.mktemp("notebooks"), arguments)
+        lab = Lab(tmp_path_factory.mktemp("notebooks"), arguments, disabled=())  # as users have it
         lab.start()
     yield lab
     shared_tab.leave()
@@ -110,18 +110,18 @@ def test_hundreds_of_rows_are_scrolled_found_and_sorted(ui: LabPage) -> None:
 def test_a_base_url_and_a_strict_policy_leave_everything_alive(
     ui: LabPage, lab: Lab, trials: Trials, client: Client
 ) -> None:
-    lab.write_notebook("book.ipynb", LOAD, SOURCE, submitting("behind a proxy"))
+    lab.write_notebook("book.ipynb", LOAD, FUNCTION, f"%%det_experiment\n{OF_FUNCTION}")
     ui.run("docmanager:open", path="book.ipynb")
     ui.notebook.wait()
     ui.notebook.run_all()
     view = ui.notebook.see(2).locator(".det-view")
-    expect(view).to_contain_text("behind a proxy")
+    expect(view).to_contain_text("a function")
     expect(view.locator("canvas >> visible=true").first).to_be_visible()
     experiment = client.experiments()[-1].id
     ui.sidebar.open().row(experiment).click()
     page = ui.experiment(experiment)
-    page.tab("Timings").click()
-    expect(page.panel).to_contain_text("Time of a batch")
+    page.tab("Config").click()
+    expect(page.panel).to_contain_text("entrypoint: wait")
     page.view.get_by_role("button", name="Pause").click()
     expect(page.badge).to_have_text("Paused")
 
