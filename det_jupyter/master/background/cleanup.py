@@ -39,7 +39,7 @@ _PERIOD_S = 60.0
 _SWEEP_S = 3600.0
 _PACKING_S = 10.0
 _GRACE_S = 3600.0  # age that files need: they are stored before an experiment refers to them
-_UNSENT_S = 7 * 86_400.0  # how long `det e sync` can still take in what was not sent
+_UNSENT_S = 7 * 86_400.0  # how long what a run that is over had not sent is kept
 _DELETING = ".doomed-"  # prefix of the names of files that are being deleted
 
 
@@ -62,8 +62,9 @@ async def clean_up(service: Service) -> None:
                 await asyncio.to_thread(sweep, paths.data_dir(), capsules, now)
                 locations = {e.location for e in experiments}
                 await asyncio.to_thread(remove_leftovers, locations, paths.data_dir())
-                keys = {e.run_keys[-1] for e in experiments if e.run_keys and e.ended_at is None}
-                await asyncio.to_thread(remove_dead_runs, paths.data_dir(), keys, now)
+                over = {key for each in experiments for key in each.run_keys}
+                over -= {e.run_keys[-1] for e in experiments if e.run_keys and e.ended_at is None}
+                await asyncio.to_thread(remove_dead_runs, paths.data_dir(), over, now)
                 _sweep_alerts(service, now)
             num_swept = max(num_swept, num)
         except Exception:  # a full disk, for example; it is tried again in a minute
@@ -137,19 +138,22 @@ def find_abandoned(experiments: Iterable[Experiment], now: float) -> list[int]:
     ]
 
 
-def remove_dead_runs(data_dir: Path, running: Set[str], now: float) -> None:
+def remove_dead_runs(data_dir: Path, over: Set[str], now: float) -> None:
     """Delete the folders of runs by hand that are over, if nothing was written for a week.
 
-    In general the follower deletes them; one that was killed has left what it had not sent.
+    In general the follower deletes them; one that was killed has left what it had not sent. A run
+    that no experiment has can still be taken in: its master may be another one.
 
     Args:
         data_dir: The master's data folder.
-        running: The keys of the runs that are not over.
+        over: The keys of the runs that are over.
     """
     for folder in unmanaged_runs(data_dir).glob("*"):
-        written_at = max(file.stat().st_mtime for file in (folder, *folder.rglob("*")))
-        if folder.name not in running and written_at < now - _UNSENT_S:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # its follower has just deleted it, or a file of it
+            files = (folder, *folder.rglob("*"))
+            written_at = max(file.lstat().st_mtime for file in files)
+            if folder.name in over and written_at < now - _UNSENT_S:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_if_old(path: Path, before: float) -> bool:

@@ -35,16 +35,20 @@ def test_a_temporary_experiment_is_deleted_an_hour_after_its_end() -> None:
 
 
 def test_the_folder_of_a_run_that_nothing_follows_is_deleted_after_a_week(tmp_path: Path) -> None:
-    for key in ("over", "running", "written"):
+    """But not of a run that this master does not know: it can still be taken in."""
+    for key in ("over", "running", "written", "of another master"):
         folder = tmp_path / "unmanaged" / key
         folder.mkdir(parents=True)
-        for path in (folder / "journal-0", folder):
-            path.touch()
-            os.utime(path, (8 * DAY, 8 * DAY))
+        (folder / "gone").symlink_to(tmp_path / "nowhere")
+        for path in (folder / "journal-0", folder / "gone", folder):
+            if not path.is_symlink():
+                path.touch()
+            os.utime(path, (8 * DAY, 8 * DAY), follow_symlinks=False)
     os.utime(tmp_path / "unmanaged" / "written" / "journal-0", (14 * DAY, 14 * DAY))
-    remove_dead_runs(tmp_path, {"running"}, 15 * DAY - HOUR)
-    assert len(list((tmp_path / "unmanaged").iterdir())) == 3
-    remove_dead_runs(tmp_path, {"running"}, 15 * DAY + HOUR)
+    over = {"over", "written", "a run without a folder"}
+    remove_dead_runs(tmp_path, over, 15 * DAY - HOUR)
+    assert len(list((tmp_path / "unmanaged").iterdir())) == 4
+    remove_dead_runs(tmp_path, over, 15 * DAY + HOUR)
     left = {path.name for path in (tmp_path / "unmanaged").iterdir()}
-    assert left == {"running", "written"}
-    remove_dead_runs(tmp_path / "other", set(), 0.0)
+    assert left == {"running", "written", "of another master"}
+    remove_dead_runs(tmp_path / "other", over, 0.0)
