@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict
 
-PROTOCOL = 23
+PROTOCOL = 24
 BACKGROUND = "x-det-background"  # header of requests that no user has caused
 
 
