@@ -27,7 +27,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import Capsule, Delete
 from det_jupyter.contract.run.unmanaged import unmanaged_runs
 from det_jupyter.contract.trial.captured import blobs_of, code_key, private_blobs_of
-from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.errors import CheckpointError, DetError
 from det_jupyter.master.machine.model.lifecycle import OVER
 from det_jupyter.master.machine.model.state import Experiment
 from det_jupyter.master.service.service import Service
@@ -52,7 +52,7 @@ async def clean_up(service: Service) -> None:
             while service.store.give_back():
                 await asyncio.sleep(0)  # lets requests be served in between
             for number in find_abandoned(service.machine.state.experiments.values(), now):
-                with suppress(Conflict):
+                with suppress(DetError):  # what follows may free space that this needs
                     service.apply(Delete(experiment_id=number))
             num = len(service.machine.state.experiments)
             if num < num_swept or time.monotonic() - swept_at > _SWEEP_S:
