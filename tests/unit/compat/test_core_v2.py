@@ -87,6 +87,18 @@ def test_its_parts_exist_between_init_and_close() -> None:
         assert context.info.latest_checkpoint is None
 
 
+def test_an_error_of_a_cell_before_it_is_none_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from determined.experimental import core_v2
+
+    monkeypatch.setattr("sys.last_value", ValueError("of another cell"), raising=False)
+    core_v2.init()
+    core_v2._close_at_exit()
+    (folder,) = folders(tmp_path)
+    assert isinstance(whole_records(RunDir(folder).journal(0))[-1], RunEnded)
+
+
 def test_a_script_that_fails_without_closing_has_failed(tmp_path: Path) -> None:
     code = "from determined.experimental import core_v2\ncore_v2.init()\n1 / 0\n"
     environment = os.environ | {"PYTHONPATH": f"{COMPAT}{os.pathsep}{COMPAT.parent}"}

@@ -15,6 +15,7 @@ from det_jupyter.core import TensorboardMode as TensorboardMode
 from determined._lacking import error
 
 _context: core.Context | None = None
+_error_before: object = None  # that of an earlier cell, as the run begins
 
 
 @dataclass(kw_only=True)
@@ -63,8 +64,9 @@ def init_context(
 
 def init(**arguments: Any) -> None:
     """Begin a run, as `init_context`; its parts are attributes of this module until `close`."""
-    global _context
+    global _context, _error_before
     close()
+    _error_before = _last_error()
     _context = init_context(**arguments).__enter__()
 
 
@@ -78,7 +80,12 @@ def close(failure: BaseException | None = None) -> None:
 
 @atexit.register
 def _close_at_exit() -> None:
-    close(getattr(sys, "last_value", None))  # the error that has ended the script
+    error = _last_error()  # that has ended the script
+    close(None if error is _error_before else error)
+
+
+def _last_error() -> BaseException | None:
+    return getattr(sys, "last_value", None)
 
 
 def url_reverse_webui_exp_view() -> str:
