@@ -11,6 +11,7 @@ WITH_EXAMPLES = [path for path in sorted(PACKAGE.rglob("*.py")) if ">>> " in pat
 
 
 def test_examples_are_true() -> None:
+    assert WITH_EXAMPLES
     for path in WITH_EXAMPLES:
         name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         found = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))

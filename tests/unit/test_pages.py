@@ -34,6 +34,7 @@ Look = Callable[[Path, str], list[str]]
 def wrong_in(pages: Iterable[Path], look: Look) -> dict[str, list[str]]:
     """Return by page what is wrong in it, as `look` finds it in its text."""
     found = {str(page.relative_to(ROOT)): look(page, page.read_text()) for page in pages}
+    assert found, "there are no pages"
     return {page: wrong for page, wrong in found.items() if wrong}
 
 
