@@ -51,8 +51,7 @@ with core.init(distributed=distributed) as context:
     (folder / f"part-{rank}").write_text("x")
     uuid = context.checkpoint.upload(folder, {"steps_completed": 4, f"by-{rank}": 1}, shard=True)
     context.checkpoint.download(uuid, "back")
-    # In one write: both processes write to the same pipe.
-    print(f"{rank} {sorted(os.listdir('back'))}\\n", end="")
+    print(f"{rank} {sorted(os.listdir('back'))}\\n", end="")  # one write
     if info.hparams["fails"] and rank == 1:
         raise ValueError("rank 1 is broken")
     assert not context.preempt.should_preempt()
