@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -216,6 +217,21 @@ def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_it_cannot_finish(
     assert ("own" in read_state(Path(record.path))) is is_chief
     savepoints.save_alone(1, [get_states()])
     assert len(lone.saved()) == 1
+
+
+def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_the_chief_has_not_written(
+    lone: Lone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chief writes the files before it settles, so another rank waits for it there."""
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    lone.gate.opened.set()
+    settle = "det_jupyter.pytorch.checkpoints.saver.settle"
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="closed by peer"):
+        patch.setattr(settle, Mock(side_effect=RuntimeError("Connection closed by peer")))
+        savepoints.save(1, is_still=True)
+    savepoints.save_alone(1, [get_states()])
+    assert [record.steps_completed for record in lone.saved()] == [1]
 
 
 def test_a_failure_of_the_writer_is_raised_when_it_is_finished(lone: Lone) -> None:

@@ -104,6 +104,7 @@ class Saver:
     unsaved: UnsavedWatch | None = None
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
     _uuid: str = ""  # uuid of the checkpoint that is being written
+    _is_settled: bool = True  # all ranks know the last one that was begun
     _write: _Write | None = None  # on the chief: the thread that writes this checkpoint
 
     @property
@@ -140,6 +141,7 @@ class Saver:
             PeerFailed: This, or an error of a hook, happened on another rank.
         """
         self.finish()
+        self._is_settled = False
         distributed = self.parts.context.distributed
         collected = collect_state(self.parts, steps_completed=steps_completed, in_window=in_window)
 
@@ -153,6 +155,7 @@ class Saver:
             return self._start_writing(state, is_still) if distributed.is_chief else ""
 
         self._uuid = settle(distributed, start, lambda uuids: uuids[0], on_chief=False)
+        self._is_settled = True
         return self._uuid
 
     def _start_writing(self, state: dict[str, Any], is_still: bool) -> str:
@@ -213,10 +216,10 @@ class Saver:
 
         Returns:
             Whether the last checkpoint that was begun is finished, as far as this rank knows: the
-            chief may have ended before it has finished it.
+            chief may have ended before it has written or finished it.
         """
         uuid, self._uuid = self._uuid, ""
-        is_here = not uuid or self._write is not None
+        is_here = self._write is not None or (self._is_settled and not uuid)
         try:
             self._complete()
         except Exception as error:  # the failure that led to this call is raised
