@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import warnings
 from collections import OrderedDict
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy
@@ -36,6 +38,7 @@ from det_jupyter.pytorch.checkpoints.state_snapshot import (
 from det_jupyter.pytorch.checkpoints.training_state import (
     STATE_FILE,
     Parts,
+    _syncing,
     collect_state,
     snapshot_state,
     write_state,
@@ -116,6 +119,16 @@ def restore(parts: Parts, path: Path, seed: int = 1) -> dict[str, Any]:
     restore_training(parts, state, "here")
     restore_generators(parts.context, state, seed)
     return state
+
+
+def test_a_file_is_synced_as_it_is_written_where_there_is_no_fdatasync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = Event()
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    monkeypatch.setattr(os, "fsync", lambda _: synced.set())
+    with _syncing(tmp_path / "file"):
+        assert synced.wait(10)
 
 
 def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
