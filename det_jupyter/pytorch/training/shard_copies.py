@@ -169,7 +169,7 @@ class ShardCopies:
 
     def _new_memory(self, kept: _Copy, layout: Layout) -> _Offer | None:
         """Create this rank's memory of a copy; return None if it cannot, or too little is free."""
-        size = _HEAD_BYTES + total_bytes(_likes(layout))
+        size = _HEAD_BYTES + (total_bytes(_likes(layout)) or 1)  # no memory would have no tensors
         free = min(psutil.virtual_memory().available, usable_memory())
         if 2 * size * self._distributed.size > _PART_OF_FREE * free:
             return None
