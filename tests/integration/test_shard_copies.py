@@ -87,6 +87,31 @@ def test_ranks_that_are_left_have_the_state_before_a_step_that_others_did_not_en
     assert run(survived, 3, in_copy, before) == expected
 
 
+def survived_event(distributed: DistributedContext) -> Any:
+    run = Run(distributed, sharding="fsdp")
+    with closing(ShardCopies(distributed, [run.model], [run.optimizer])) as copies:
+        for steps in range(3):
+            copies.note(steps)
+            run.train(1)
+        copies.note(3)
+        expected = whole_state(distributed, run)
+        if distributed.rank == 1:
+            copied: Any = torch
+            copied._foreach_copy_ = end_in_the_copy
+        with pytest.raises((Ended, RuntimeError)) as raised:
+            copies.note(3)
+        if raised.type is Ended:
+            distributed.close()
+            return "ended"
+        return same(copies.states(3), expected)
+
+
+def test_ranks_that_are_left_have_the_last_state_if_one_ends_as_it_is_copied_again(
+    run: RankRunner,
+) -> None:
+    assert run(survived_event, 2) == [True, "ended"]
+
+
 class Few(nn.Linear):
     """A model of which only one rank has a part."""
 
