@@ -19,6 +19,7 @@ from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
+from det_jupyter.pytorch.checkpoints import training_state
 from det_jupyter.pytorch.checkpoints.compare import compare
 from det_jupyter.pytorch.checkpoints.restore import (
     read_state,
@@ -159,6 +160,20 @@ def test_training_goes_on_while_a_checkpoint_is_written(lone: Lone) -> None:
     assert (Path(record.path) / "own.txt").read_text() == "own"
     assert record.metadata["trial_id"] == 3
     assert lone.gate.threads == ["det-checkpoint", "MainThread"]
+
+
+@pytest.mark.parametrize(("device", "copies"), [("cpu", 0), ("cuda", 1)])
+def test_a_state_on_a_gpu_is_copied_into_memory_that_is_used_again(
+    lone: Lone, monkeypatch: pytest.MonkeyPatch, device: str, copies: int
+) -> None:
+    monkeypatch.setattr(lone.parts.context, "device", torch.device(device))
+    monkeypatch.setattr(training_state, "get_states", lambda _: get_states())
+    lone.gate.opened.set()
+    lone.saver.begin(steps_completed=1, is_still=True)
+    assert lone.saver.is_written
+    lone.saver.finish()
+    weights = (torch.float32, (2, 3), (3, 1), False)
+    assert len(lone.saver._memory._free.get(weights, [])) == copies
 
 
 def test_the_chief_sees_that_the_writing_is_over(lone: Lone) -> None:

@@ -133,8 +133,8 @@ class Saver:
             steps_completed: Batches trained.
             in_window: Whether this is within an aggregation window: gradients are saved too.
             validation_due: The validation that is still due after these batches; None: none.
-            is_still: Training waits for the files anyway, so the state is not copied, and they
-                are written when this returns.
+            is_still: Training waits for the files anyway, so they are written when this returns,
+                and a state on the CPU is not copied.
 
         Raises:
             ConfigError: On the chief: the state has a value that cannot be saved.
@@ -159,7 +159,8 @@ class Saver:
         return self._uuid
 
     def _start_writing(self, state: dict[str, Any], is_still: bool) -> str:
-        copied = snapshot_state(state, OwnMemory() if is_still else self._memory, self.parts)
+        is_here = is_still and self.parts.context.device.type == "cpu"
+        copied = snapshot_state(state, OwnMemory() if is_here else self._memory, self.parts)
         draft = self.storage.begin({"steps_completed": state["steps_completed"]})
         self._uuid, self._write = draft.uuid, _Write(draft, copied, self.origin)
         if is_still:

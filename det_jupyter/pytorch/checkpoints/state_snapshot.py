@@ -63,8 +63,12 @@ class SnapshotMemory:
         self._devices.clear()
 
     def release(self) -> None:
-        """Release this snapshot's memory for the next one; free the rest of the earlier memory."""
-        self._free = {}
+        """Release this snapshot's memory for the next one; free the rest of the earlier memory.
+
+        Without a snapshot since the last call, nothing changes.
+        """
+        if self._used:
+            self._free = {}
         for key, memory in self._used:
             self._free.setdefault(key, []).append(memory)
         self._used = []

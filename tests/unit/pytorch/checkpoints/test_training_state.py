@@ -277,8 +277,12 @@ def test_the_memory_of_a_snapshot_is_used_for_the_next() -> None:
     memory.release()
     assert memory.copy(tensor).data_ptr() in (first.data_ptr(), second.data_ptr())
     memory.release()
-    memory.release()  # of a snapshot that used nothing
-    assert memory._free == {}
+    memory.release()  # a snapshot in between had no copies
+    assert memory.copy(tensor).data_ptr() in (first.data_ptr(), second.data_ptr())
+    memory.release()
+    memory.copy(tensor[:3])
+    memory.release()
+    assert [size for (_, size, *_) in memory._free] == [(3,)]
 
 
 def test_snapshots_keep_strides_and_odd_layouts() -> None:
