@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import random
 import warnings
@@ -441,3 +442,13 @@ def test_memory_of_its_own_is_not_copied_and_a_part_is_saved_without_the_rest() 
     assert taken["whole"].data_ptr() == whole.data_ptr()
     assert torch.equal(taken["part"], part)
     assert taken["part"].untyped_storage().nbytes() == part.nbytes
+
+
+def test_a_state_may_have_views_of_its_own_memory_as_another_type() -> None:
+    turns = torch.polar(torch.ones(3), torch.arange(3.0))
+    state = {"turns": turns, "parts": torch.view_as_real(turns)}
+    file = io.BytesIO()
+    torch.save(StateSnapshot(OwnMemory()).take(state), file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    assert all(torch.equal(loaded[name], value) for name, value in state.items())
