@@ -28,11 +28,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import psutil
 import torch
 from torch import nn
 
-from det_jupyter.contract.host.control_groups import usable_memory
+from det_jupyter.contract.host.control_groups import free_memory
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
@@ -176,8 +175,7 @@ class ShardCopies:
     def _new_memory(self, kept: _Copy, layout: Layout) -> _Offer | None:
         """Create this rank's memory of a copy; return None if it cannot, or too little is free."""
         size = _HEAD_BYTES + (total_bytes(_likes(layout)) or 1)  # no memory would have no tensors
-        free = min(psutil.virtual_memory().available, usable_memory())
-        if 2 * size * self._distributed.size > _PART_OF_FREE * free:
+        if 2 * size * self._distributed.size > _PART_OF_FREE * free_memory():
             return None
         try:
             kept.file = open(os.memfd_create("shard"), "w+b")  # noqa: SIM115  # others open it
