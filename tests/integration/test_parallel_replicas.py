@@ -233,11 +233,17 @@ def found_everywhere(distributed: DistributedContext) -> list[bool]:
     for seed in (0, distributed.rank):
         torch.manual_seed(seed)
         found.append(is_everywhere(Blocks()))
-    return found
+    torch.manual_seed(0)
+    frozen = Blocks()
+    next(frozen.parameters()).requires_grad_(distributed.is_chief)
+    turned = nn.BatchNorm1d(3)
+    turned.register_buffer("turned", torch.ones(3, dtype=torch.complex64).conj())
+    lazy = nn.LazyLinear(3) if distributed.is_chief else nn.Linear(3, 3)
+    return [*found, *map(is_everywhere, (frozen, turned, lazy))]
 
 
 def test_ranks_notice_that_they_have_built_the_same_model(run: RankRunner) -> None:
-    assert run(found_everywhere, 2) == [[True, False]] * 2
+    assert run(found_everywhere, 2) == [[True, False, False, False, False]] * 2
 
 
 def untrained(distributed: DistributedContext) -> list[float]:

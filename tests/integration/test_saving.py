@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
 from det_jupyter.core.peer_errors import PeerFailed
 from det_jupyter.errors import CheckpointError, ConfigError
 from det_jupyter.pytorch import MetricReducer, PyTorchCallback, PyTorchTrialContext
+from det_jupyter.pytorch.checkpoints import training_state
 from det_jupyter.pytorch.checkpoints.compare import compare
 from det_jupyter.pytorch.checkpoints.restore import (
     read_state,
@@ -160,6 +162,20 @@ def test_training_goes_on_while_a_checkpoint_is_written(lone: Lone) -> None:
     assert lone.gate.threads == ["det-checkpoint", "MainThread"]
 
 
+@pytest.mark.parametrize(("device", "copies"), [("cpu", 0), ("cuda", 1)])
+def test_a_state_on_a_gpu_is_copied_into_memory_that_is_used_again(
+    lone: Lone, monkeypatch: pytest.MonkeyPatch, device: str, copies: int
+) -> None:
+    monkeypatch.setattr(lone.parts.context, "device", torch.device(device))
+    monkeypatch.setattr(training_state, "get_states", lambda _: get_states())
+    lone.gate.opened.set()
+    lone.saver.begin(steps_completed=1, is_still=True)
+    assert lone.saver.is_written
+    lone.saver.finish()
+    weights = (torch.float32, (2, 3), (3, 1), False)
+    assert len(lone.saver._memory._free.get(weights, [])) == copies
+
+
 def test_the_chief_sees_that_the_writing_is_over(lone: Lone) -> None:
     assert not lone.saver.is_written
     lone.gate.opened.set()
@@ -216,6 +232,21 @@ def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_it_cannot_finish(
     assert ("own" in read_state(Path(record.path))) is is_chief
     savepoints.save_alone(1, [get_states()])
     assert len(lone.saved()) == 1
+
+
+def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_the_chief_has_not_written(
+    lone: Lone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chief writes the files before it settles, so another rank waits for it there."""
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    lone.gate.opened.set()
+    settle = "det_jupyter.pytorch.checkpoints.saver.settle"
+    monkeypatch.setattr(settle, Mock(side_effect=RuntimeError("Connection closed by peer")))
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        savepoints.save(1, is_still=True)
+    savepoints.save_alone(1, [get_states()])
+    assert [record.steps_completed for record in lone.saved()] == [1]
 
 
 def test_a_failure_of_the_writer_is_raised_when_it_is_finished(lone: Lone) -> None:

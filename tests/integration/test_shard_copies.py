@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import psutil
 import pytest
 import torch
+from torch import nn
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.peer_errors import is_lost_peer
@@ -17,7 +18,7 @@ from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.training_state import ModelStates
 from det_jupyter.pytorch.training.shard_copies import ShardCopies
 from tests.integration.parallel_ranks import RankRunner
-from tests.integration.parallel_samples import Centered, Run
+from tests.integration.parallel_samples import FEATURES, Centered, Run
 
 
 class Ended(Exception):
@@ -84,6 +85,49 @@ def test_ranks_that_are_left_have_the_state_before_a_step_that_others_did_not_en
     ended = in_copy | before
     expected = ["ended" if rank in ended else True for rank in range(3)]
     assert run(survived, 3, in_copy, before) == expected
+
+
+def survived_event(distributed: DistributedContext) -> Any:
+    run = Run(distributed, sharding="fsdp")
+    with closing(ShardCopies(distributed, [run.model], [run.optimizer])) as copies:
+        for steps in range(3):
+            copies.note(steps)
+            run.train(1)
+        copies.note(3)
+        expected = whole_state(distributed, run)
+        if distributed.rank == 1:
+            copied: Any = torch
+            copied._foreach_copy_ = end_in_the_copy
+        with pytest.raises((Ended, RuntimeError)) as raised:
+            copies.note(3)
+        if raised.type is Ended:
+            distributed.close()
+            return "ended"
+        return same(copies.states(3), expected)
+
+
+def test_ranks_that_are_left_have_the_last_state_if_one_ends_as_it_is_copied_again(
+    run: RankRunner,
+) -> None:
+    assert run(survived_event, 2) == [True, "ended"]
+
+
+class Few(nn.Linear):
+    """A model of which only one rank has a part."""
+
+    def __init__(self) -> None:
+        super().__init__(FEATURES, 1)
+
+
+def of_few_rows(distributed: DistributedContext) -> bool:
+    run = Run(distributed, kind=Few, sharding="fsdp")
+    with closing(ShardCopies(distributed, [run.model], [run.optimizer])) as copies:
+        copies.note(0)
+        return same(copies.states(0), whole_state(distributed, run))
+
+
+def test_a_rank_may_have_no_part_of_a_model(run: RankRunner) -> None:
+    assert run(of_few_rows, 2) == [True, True]
 
 
 def without_memory(distributed: DistributedContext) -> None:

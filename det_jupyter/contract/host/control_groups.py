@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _LIMIT = re.compile(r"^hierarchical_memory_limit (\d+)$", re.MULTILINE)
+_CACHED = re.compile(r"^inactive_file (\d+)$", re.MULTILINE)  # files, which the kernel drops
 _ROOT = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
 
 
 class ControlGroup:
@@ -44,19 +47,39 @@ class ControlGroup:
 
     def limit_bytes(self) -> int | None:
         """Return the memory limit of the control group; None if it has none."""
-        limits = []
+        return min((limit for _, limit in self._limits()), default=None)
+
+    def free_bytes(self) -> int | None:
+        """Return how much memory its processes may still take; None if it has no limit."""
+        free = []
+        for folder, limit in self._limits():
+            used = read_text(folder / "memory.current") or read_text(
+                folder / "memory.usage_in_bytes"
+            )
+            cached = _CACHED.search(read_text(folder / "memory.stat"))
+            free.append(limit - int(used or 0) + (int(cached[1]) if cached else 0))
+        return min(free, default=None)
+
+    def _limits(self) -> Iterator[tuple[Path, int]]:
         for folder in self._folders:
             found = _LIMIT.search(read_text(folder / "memory.stat"))
             text = found[1] if found else read_text(folder / "memory.max").strip()
-            limits += [int(text)] if text.isdecimal() else []
-        return min(limits, default=None)
+            if text.isdecimal():
+                yield folder, int(text)
 
 
-def usable_memory(cgroup: Path = Path("/proc/self/cgroup"), root: Path = _ROOT) -> int:
+def usable_memory(cgroup: Path = _OWN, root: Path = _ROOT) -> int:
     """Return the bytes of memory that this process may use: the computer's, or its group's."""
     limit = ControlGroup(read_text(cgroup), root).limit_bytes()
     total = int(psutil.virtual_memory().total)
     return total if limit is None else min(total, limit)
+
+
+def free_memory(cgroup: Path = _OWN, root: Path = _ROOT) -> int:
+    """Return the bytes of memory that this process may still take, as `usable_memory`."""
+    free = ControlGroup(read_text(cgroup), root).free_bytes()
+    available = int(psutil.virtual_memory().available)
+    return available if free is None else min(available, free)
 
 
 def num_killed(path: Path) -> int | None:

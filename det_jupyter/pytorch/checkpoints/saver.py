@@ -104,6 +104,7 @@ class Saver:
     unsaved: UnsavedWatch | None = None
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
     _uuid: str = ""  # uuid of the checkpoint that is being written
+    _is_settled: bool = True  # all ranks know the last one that was begun
     _write: _Write | None = None  # on the chief: the thread that writes this checkpoint
 
     @property
@@ -132,14 +133,15 @@ class Saver:
             steps_completed: Batches trained.
             in_window: Whether this is within an aggregation window: gradients are saved too.
             validation_due: The validation that is still due after these batches; None: none.
-            is_still: Training waits for the files anyway, so the state is not copied, and they
-                are written when this returns.
+            is_still: Training waits for the files anyway, so they are written when this returns,
+                and a state on the CPU is not copied.
 
         Raises:
             ConfigError: On the chief: the state has a value that cannot be saved.
             PeerFailed: This, or an error of a hook, happened on another rank.
         """
         self.finish()
+        self._is_settled = False
         distributed = self.parts.context.distributed
         collected = collect_state(self.parts, steps_completed=steps_completed, in_window=in_window)
 
@@ -153,10 +155,12 @@ class Saver:
             return self._start_writing(state, is_still) if distributed.is_chief else ""
 
         self._uuid = settle(distributed, start, lambda uuids: uuids[0], on_chief=False)
+        self._is_settled = True
         return self._uuid
 
     def _start_writing(self, state: dict[str, Any], is_still: bool) -> str:
-        copied = snapshot_state(state, OwnMemory() if is_still else self._memory, self.parts)
+        is_here = is_still and self.parts.context.device.type == "cpu"
+        copied = snapshot_state(state, OwnMemory() if is_here else self._memory, self.parts)
         draft = self.storage.begin({"steps_completed": state["steps_completed"]})
         self._uuid, self._write = draft.uuid, _Write(draft, copied, self.origin)
         if is_still:
@@ -213,10 +217,10 @@ class Saver:
 
         Returns:
             Whether the last checkpoint that was begun is finished, as far as this rank knows: the
-            chief may have ended before it has finished it.
+            chief may have ended before it has written or finished it.
         """
         uuid, self._uuid = self._uuid, ""
-        is_here = not uuid or self._write is not None
+        is_here = self._write is not None or (self._is_settled and not uuid)
         try:
             self._complete()
         except Exception as error:  # the failure that led to this call is raised

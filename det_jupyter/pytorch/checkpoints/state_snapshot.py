@@ -63,8 +63,12 @@ class SnapshotMemory:
         self._devices.clear()
 
     def release(self) -> None:
-        """Release this snapshot's memory for the next one; free the rest of the earlier memory."""
-        self._free = {}
+        """Release this snapshot's memory for the next one; free the rest of the earlier memory.
+
+        Without a snapshot since the last call, nothing changes.
+        """
+        if self._used:
+            self._free = {}
         for key, memory in self._used:
             self._free.setdefault(key, []).append(memory)
         self._used = []
@@ -73,11 +77,18 @@ class SnapshotMemory:
 class OwnMemory(SnapshotMemory):
     """The training's own memory on the CPU, for a snapshot of a training that stands still."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._dtypes: dict[int, torch.dtype] = {}
+
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor itself, or its copy on the CPU, or of a part of other memory."""
         own = tensor.detach().cpu()
-        is_part = own.layout is torch.strided and own.untyped_storage().nbytes() > own.nbytes
-        return own.clone() if is_part else own  # torch saves the whole memory of a tensor
+        if own.layout is not torch.strided:
+            return own
+        memory = own.untyped_storage()  # which torch saves whole, and of one type only
+        dtype = self._dtypes.setdefault(memory.data_ptr(), own.dtype)
+        return own.clone() if memory.nbytes() > own.nbytes or dtype != own.dtype else own
 
 
 @dataclass(slots=True)

@@ -253,11 +253,12 @@ def _syncing(file: Path) -> Iterator[None]:
         OSError: Data could not be written to the disk. A later sync would not raise it again.
     """
     is_over, errors = Event(), list[OSError]()
+    sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
 
     def sync() -> None:
         try:
             while not is_over.wait(_SYNC_S):
-                os.fdatasync(opened)
+                sync_data(opened)
         except OSError as error:
             errors.append(error)
 

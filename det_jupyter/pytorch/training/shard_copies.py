@@ -7,7 +7,9 @@
 
 A rank that has finished the exchange thus finds copies of all ranks after this step. One that
 loses another rank in it has changed nothing else yet, and finds those after the step before: a
-rank overwrites them in the next step only.
+rank overwrites them in the next step only, or in an event after this one, before which all ranks
+meet again. What an event leaves is copied, too; of a rank that ends in that, the copy before is
+taken.
 
 The memory is a file without a name (memfd), opened by all ranks of the computer: it outlives
 `kill -9`, and is free when the last of them ends. A copy gets new memory when tensors are added,
@@ -20,17 +22,16 @@ from __future__ import annotations
 import copy
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-import psutil
 import torch
 from torch import nn
 
-from det_jupyter.contract.host.control_groups import usable_memory
+from det_jupyter.contract.host.control_groups import free_memory
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
@@ -69,12 +70,16 @@ class _Memory:
 class _Copy:
     """The state after one step."""
 
-    steps: int = -1
     state: Any = None  # with places where tensors are
     dims: list[int | None] = field(default_factory=list)  # along which tensors are divided
     layout: Layout | None = None  # of this rank
     file: BinaryIO | None = None  # of this rank's memory, open for the others
     by_rank: dict[int, _Memory] = field(default_factory=dict)
+
+    def lacking(self, steps: int, ranks: Iterable[int]) -> list[int]:
+        """Return the ranks whose state after these batches is not here."""
+        found = self.by_rank
+        return [rank for rank in ranks if rank not in found or found[rank].word[0] != steps]
 
     def close(self) -> None:
         """Close the file; memory that is mapped stays."""
@@ -104,8 +109,7 @@ class ShardCopies:
 
     def note(self, steps_completed: int) -> None:
         """Copy the state as that after these batches. Collective."""
-        if steps_completed != self._last.steps:
-            self._last, self._older = self._older, self._last
+        self._last, self._older = self._older, self._last
         offer = self._write(steps_completed)
         for rank, offered in enumerate(self._distributed.allgather(offer)):
             if offered is not None and rank != self._distributed.rank:
@@ -120,13 +124,14 @@ class ShardCopies:
         Raises:
             CheckpointError: A rank's copy is not there.
         """
-        kept = self._last if self._last.steps == steps_completed else self._older
-        by_rank = []
-        for rank in range(self._distributed.size):
-            memory = kept.by_rank.get(rank)
-            if memory is None or memory.word[0] != steps_completed:
-                raise CheckpointError(f"rank {rank} has left no copy of its part of the model")
-            by_rank.append(memory.tensors)
+        ranks = range(self._distributed.size)
+        lacking, kept = min(
+            ((kept.lacking(steps_completed, ranks), kept) for kept in (self._last, self._older)),
+            key=lambda found: len(found[0]),
+        )
+        if lacking:
+            raise CheckpointError(f"rank {lacking[0]} has left no copy of its part of the model")
+        by_rank = [kept.by_rank[rank].tensors for rank in ranks]
         whole = [
             parts[0] if dim is None else torch.cat(parts, dim)
             for dim, *parts in zip(kept.dims, *by_rank, strict=True)
@@ -151,7 +156,7 @@ class ShardCopies:
         """Write this rank's copy; return its memory if that is new."""
         kept, own = self._last, self._distributed.rank
         tensors: list[torch.Tensor] = []
-        kept.steps, kept.state = steps_completed, _without_tensors(self._state(), tensors)
+        kept.state = _without_tensors(self._state(), tensors)
         kept.dims = [parallel.divided_along(tensor) for tensor in tensors]
         parts = [parallel.local_part(tensor) for tensor in tensors]
         layout, offer = [(part.shape, part.dtype) for part in parts], None
@@ -169,9 +174,8 @@ class ShardCopies:
 
     def _new_memory(self, kept: _Copy, layout: Layout) -> _Offer | None:
         """Create this rank's memory of a copy; return None if it cannot, or too little is free."""
-        size = _HEAD_BYTES + total_bytes(_likes(layout))
-        free = min(psutil.virtual_memory().available, usable_memory())
-        if 2 * size * self._distributed.size > _PART_OF_FREE * free:
+        size = _HEAD_BYTES + (total_bytes(_likes(layout)) or 1)  # no memory would have no tensors
+        if 2 * size * self._distributed.size > _PART_OF_FREE * free_memory():
             return None
         try:
             kept.file = open(os.memfd_create("shard"), "w+b")  # noqa: SIM115  # others open it

@@ -7,7 +7,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from det_jupyter.contract.host.control_groups import ControlGroup, usable_memory
+from det_jupyter.contract.host.control_groups import (
+    ControlGroup,
+    free_memory,
+    usable_memory,
+)
 from tests.unit.agent.runs.test_memory_watch import write
 
 
@@ -48,3 +52,26 @@ def test_a_process_may_use_what_its_group_allows(
     write(tmp_path, {"cgroup": "0::/job", "job/memory.events": "", "job/memory.max": limit})
     total = psutil.virtual_memory().total
     assert usable_memory(tmp_path / "cgroup", tmp_path) == (usable or total)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "files", "free"),
+    [
+        ("0::/job", {"memory.max": "9000\n", "memory.current": "8500\n",
+                     "memory.stat": "anon 1\ninactive_file 100\nactive_file 9\n",
+                     "job/memory.events": "", "job/memory.max": "5000\n",
+                     "job/memory.current": "4000\n"}, 600),
+        ("4:memory:/job", {
+            "memory/job/memory.oom_control": "", "memory/job/memory.usage_in_bytes": "4000\n",
+            "memory/job/memory.stat": "inactive_file 50\nhierarchical_memory_limit 7000\n"}, 3050),
+        ("0::/", {}, None),
+    ],
+)  # fmt: skip
+def test_a_process_may_still_take_what_its_groups_have_not_used(
+    tmp_path: Path, cgroup: str, files: dict[str, str], free: int | None
+) -> None:
+    write(tmp_path / "groups", files)
+    write(tmp_path, {"cgroup": cgroup})
+    available = psutil.virtual_memory().available
+    found = free_memory(tmp_path / "cgroup", tmp_path / "groups")
+    assert found == free if free is not None else found > available / 2
