@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("playwright")
+
 from det_jupyter.front.verbs.docs_pages import REPOSITORY
 from tests.docs_examples import MOST_BYTES, SHOWN
 from tests.docs_site import (

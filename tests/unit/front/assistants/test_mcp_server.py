@@ -8,6 +8,9 @@ from functools import cache
 from typing import Any
 
 import pytest
+
+pytest.importorskip("mcp")
+
 from mcp import Client
 from mcp.types import ElicitResult
 
