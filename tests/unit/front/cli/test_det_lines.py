@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def verbs_of(group: VerbGroup) -> Iterator[Verb]:
 def test_each_verb_has_its_function(group: VerbGroup) -> None:
     for verb in verbs_of(group):
         assert isinstance(verb.run, Lazy)
-        assert callable(verb.run.resolve()), verb
+        if verb.name != "mcp" or find_spec("mcp"):  # an extra
+            assert callable(verb.run.resolve()), verb
 
 
 def test_what_is_written_twice_is_the_same() -> None:
