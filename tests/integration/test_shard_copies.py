@@ -54,18 +54,25 @@ def survived(
         if distributed.rank in ends_before:
             distributed.close()
             return "ended"
-        if distributed.rank in ends_in_copy:
-            copied: Any = torch
-            copied._foreach_copy_ = end_in_the_copy
-        with pytest.raises((Ended, RuntimeError)) as raised:
-            copies.note(3)
-        if raised.type is Ended:
-            distributed.close()
+        if ends_in(copies, distributed, is_lost=distributed.rank in ends_in_copy):
             return "ended"
-        assert is_lost_peer(raised.value)
         with pytest.raises(CheckpointError, match="has left no copy"):
             copies.states(3)
         return same(copies.states(2), expected)
+
+
+def ends_in(copies: ShardCopies, distributed: DistributedContext, *, is_lost: bool) -> bool:
+    """Copy step 3 while some ranks are lost in it; return whether this is one of them."""
+    if is_lost:
+        copied: Any = torch
+        copied._foreach_copy_ = end_in_the_copy
+    with pytest.raises((Ended, RuntimeError)) as raised:
+        copies.note(3)
+    if raised.type is Ended:
+        distributed.close()
+        return True
+    assert is_lost_peer(raised.value)
+    return False
 
 
 def same(one: Any, other: Any) -> bool:
@@ -95,13 +102,7 @@ def survived_event(distributed: DistributedContext) -> Any:
             run.train(1)
         copies.note(3)
         expected = whole_state(distributed, run)
-        if distributed.rank == 1:
-            copied: Any = torch
-            copied._foreach_copy_ = end_in_the_copy
-        with pytest.raises((Ended, RuntimeError)) as raised:
-            copies.note(3)
-        if raised.type is Ended:
-            distributed.close()
+        if ends_in(copies, distributed, is_lost=distributed.rank == 1):
             return "ended"
         return same(copies.states(3), expected)
 
