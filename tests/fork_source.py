@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from io import BufferedRWPair
 from pathlib import Path
@@ -23,6 +23,7 @@ import psutil
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
 
 REPOSITORY = str(Path(__file__).parents[1])
+COMMAND_LINE, ENVIRONMENT = 45, 47  # numbers of the fields of /proc/PID/stat, after the name
 
 
 def main() -> None:
@@ -98,8 +99,9 @@ def become(
     signal.signal(signal.SIGINT, signal.default_int_handler)
     theirs, ours = environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")
     assert theirs == ours, "what is imported already was found elsewhere"
-    os.environ.clear()
+    os.environ.clear()  # so the memory below is not used any more
     os.environ.update(environment)
+    show(ENVIRONMENT, [f"{name}={value}" for name, value in environment.items()])
     os.chdir(folder)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND  # append, as both may be one file
     for number, file in enumerate(outputs, 1):
@@ -111,10 +113,28 @@ def become(
         del sys.path[0]
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()  # otherwise numpy would draw the same numbers in all forks
+    module, _, name = target.partition(":")
+    run_and_exit(lambda: getattr(import_module(module), name)(*descriptors, *pickle.loads(args)))
+
+
+def show(area: int, words: Sequence[str]) -> None:
+    """Write words to where the kernel has the command line or environment. Linux only."""
+    if sys.platform != "linux":
+        return
+    text = b"".join(os.fsencode(word) + b"\0" for word in words)
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[area]), int(fields[area + 1])
+    assert len(text) <= end - begin, "the source has too little room"
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(begin)
+        memory.write(text.ljust(end - begin, b"\0"))
+
+
+def run_and_exit(function: Callable[[], Any]) -> NoReturn:
+    """Call a function and end as Python does; a number that it returns is the exit status."""
     status: Any = 1
     try:
-        module, _, name = target.partition(":")
-        status = getattr(import_module(module), name)(*descriptors, *pickle.loads(args)) or 0
+        status = function() or 0
     except SystemExit as error:
         status = 0 if error.code is None else error.code
         if not isinstance(status, int):

@@ -25,13 +25,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from det_jupyter.contract.host import paths
 from det_jupyter.rank import zygote
 
-# Homes of forks, as /proc shows only the environment of the process that they are forked from.
-homes_of_forks: dict[psutil.Process, str] = {}
+_ROOM = "x" * 16_000  # for the environment of a fork, which /proc then shows
 
 
 class Fork:
@@ -81,8 +78,9 @@ class ForkSource:
     """
 
     def __init__(self, modules: Sequence[str], variables: Mapping[str, str]) -> None:
-        environment = {**os.environ, **variables}
+        environment = {**os.environ, **variables, "ROOM": _ROOM}
         environment.pop(paths.HOME_VARIABLE, None)  # the source belongs to no home
+        self.python_path = environment.get("PYTHONPATH")
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
         file = Path(__file__).with_name("fork_source.py")
@@ -125,9 +123,7 @@ class ForkSource:
             "environment": environment,
             "outputs": list(map(str, outputs)),
         }
-        fork = Fork(self, *self.ask(request, descriptors))
-        homes_of_forks[psutil.Process(fork.pid)] = environment.get(paths.HOME_VARIABLE, "")
-        return fork
+        return Fork(self, *self.ask(request, descriptors))
 
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
         """Send a request, and return the answer."""
@@ -160,12 +156,15 @@ def fork_source(*modules: str, **variables: str) -> ForkSource:
 
 
 def torch_source() -> ForkSource:
-    """Return the source of kernels and ranks; it takes 4 s of CPU to load."""
+    """Return the source of kernels, our programs and ranks; it takes 4 s of CPU to load."""
     return fork_source(
         *zygote.NEEDED,
         *zygote.HELPFUL,
         "det_jupyter.pytorch.parallel",
         "det_jupyter.rank.rank",
+        "det_jupyter.agent.run_agent",
+        "det_jupyter.master.serve",
+        "det_jupyter.reader.program",
         "ipykernel.zmqshell",
         "torch.distributed.fsdp",
         **zygote._WHILE_PRELOADING,

@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 
 from det_jupyter.contract.host import paths
-from tests.forks import homes_of_forks
 
 _HAS_PROC = Path("/proc/self/environ").exists()
 
@@ -30,15 +29,9 @@ def processes_of(home: Path) -> list[psutil.Process]:
 def processes_whose_home(is_ours: Callable[[str], bool]) -> list[psutil.Process]:
     """Return every live process whose home satisfies `is_ours`, except this process."""
     found = []
-    forks = {
-        each.pid: home
-        for each, home in homes_of_forks.items()
-        # Processes that it has forked may continue.
-        if each.is_running() or not psutil.pid_exists(each.pid)
-    }
     for pid in psutil.pids():
         try:
-            home = forks.get(os.getsid(pid)) or _home_of(pid)
+            home = _home_of(pid)
             if pid == os.getpid() or not home or not is_ours(home):
                 continue
             if (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:

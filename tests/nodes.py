@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,26 @@ from det_jupyter.agent.runs.lease import FENCE_S
 from det_jupyter.client import Client
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import AgentCredentials
+from tests.forks import Fork
 from tests.processes import processes_below, wait_until
+
+
+def spawn_agent(
+    options: list[str], log: Path, environment: Mapping[str, str], stdin: bytes
+) -> subprocess.Popen[bytes] | Fork:
+    """Start an agent."""
+    with open(log, "ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "det_jupyter.agent", *options],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=environment,
+        )
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(stdin)
+    return process
 
 
 @dataclass
@@ -27,7 +46,7 @@ class Node:
     home: Path
     fence_after_s: float = FENCE_S
     slots: int = 2
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    processes: list[subprocess.Popen[bytes] | Fork] = field(default_factory=list)
 
     def start(self) -> None:
         home = {
@@ -37,21 +56,9 @@ class Node:
             "OMP_NUM_THREADS": "1",  # each agent counts all cores as its own
         }
         self.home.mkdir(exist_ok=True)
-        with open(self.home / "log", "ab") as log:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "det_jupyter.agent", "--credentials"),
-                    *("--fence-after-s", str(self.fence_after_s)),
-                ],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=os.environ | home,
-            )
-        assert process.stdin is not None
-        with process.stdin as stdin:
-            stdin.write(self.credentials.model_dump_json().encode())
-        self.processes.append(process)
+        words = ["--credentials", "--fence-after-s", str(self.fence_after_s)]
+        stdin = self.credentials.model_dump_json().encode()
+        self.processes.append(spawn_agent(words, self.home / "log", os.environ | home, stdin))
 
     def end(self, number: int = signal.SIGTERM) -> None:
         self.processes[-1].send_signal(number)

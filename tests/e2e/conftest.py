@@ -13,6 +13,7 @@ import pytest
 
 from det_jupyter.client import Client
 from tests.bucket_keys import KEYS
+from tests.forked_programs import _programs_are_forks as _programs_are_forks
 from tests.nodes import Node, running_nodes
 from tests.processes import DetHome, at_home, det_home, wait_until
 

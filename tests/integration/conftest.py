@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
+from tests.forked_programs import _programs_are_forks as _programs_are_forks
 from tests.forks import torch_source
 from tests.integration.agent_support import torch_built_for, write_torch
 from tests.integration.parallel_ranks import RankRunner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,8 +13,8 @@ import psutil
 import pytest
 
 from det_jupyter.contract.host import paths
-from tests.forks import ForkSource, fork_source
-from tests.processes import processes_of, wait_until
+from tests.forks import ForkSource, fork_source, torch_source
+from tests.processes import DetHome, find, processes_of, wait_until
 
 
 def fork_and_wait() -> None:
@@ -44,6 +45,21 @@ def test_forks_end_with_what_they_are_forked_from() -> None:
     process = psutil.Process(source.start("time:sleep", 60.0).pid)
     source.close()
     process.wait()
+
+
+def test_master_agent_and_fork_server_are_forks_that_look_like_new_processes(
+    shared_home: DetHome,
+) -> None:
+    line = [torch_source().pid]
+    shared_home.client().session.close()
+    for module in ("det_jupyter.master", "det_jupyter.agent", "det_jupyter.rank.zygote"):
+        process = wait_until(lambda: find(shared_home.path, module), f"{module} runs")  # noqa: B023
+        assert process.ppid() == line[-1]
+        assert process.cmdline()[:1] == [sys.executable]
+        assert process.cwd() == str(shared_home.path / "data")
+        assert process.environ()[paths.HOME_VARIABLE] == str(shared_home.path)
+        assert any("libtorch" in each.path for each in process.memory_maps())
+        line.append(process.pid)
 
 
 def test_what_a_fork_has_forked_is_found_under_its_home(tmp_path: Path) -> None:

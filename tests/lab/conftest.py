@@ -16,6 +16,7 @@ from playwright.sync_api import (
 
 from det_jupyter.client import Client
 from tests.browser.lab import CHROMIUM, FLAGS
+from tests.forked_programs import _programs_are_forks as _programs_are_forks
 from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
