@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -89,8 +89,11 @@ class BucketServer:
 
     def objects(self) -> dict[str, bytes]:
         """Return what is in the bucket."""
-        keys = _backend().buckets[BUCKET].keys
-        return {name: key.value for name, key in sorted(keys.items())}
+        found = {}
+        for name, key in sorted(_backend().buckets[BUCKET].keys.items()):
+            with suppress(ValueError):  # it is deleted meanwhile
+                found[name] = key.value
+        return found
 
     def replace(self, name: str, content: bytes | None) -> None:
         """Replace the content of an object; None: remove it."""
