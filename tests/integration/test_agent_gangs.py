@@ -285,8 +285,8 @@ def test_torch_without_cuda_is_not_given_gpus(master: FakeMaster, tmp_path: Path
     master.order(StartGang(plan=make_plan("cpu-build", [], python=python, slots=GPUS)))
     ended = master.end_of("cpu-build")
     assert ended.error == (
-        f"the torch of {python} is a CPU build but the slots are GPUs; install a CUDA build of "
-        "torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
+        f"the torch of {python} is built without CUDA but the slots are GPUs; install a CUDA "
+        "build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
     )
     assert ended.error_is_final
 
