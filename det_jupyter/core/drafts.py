@@ -64,7 +64,9 @@ class CheckpointDraft:
             self.sync()
             return path
 
-        return self._when_room(needs_bytes, write, self.discard)
+        path = self._when_room(needs_bytes, write, self.discard)
+        self._note(is_written=True)
+        return path
 
     def open_when_room(self, needs_bytes: int) -> Path:
         """Return the empty folder to fill, once there is room for files of that size (room.py)."""
@@ -76,6 +78,7 @@ class CheckpointDraft:
         May run in another thread, as `sync` may; writes no record.
         """
         self._draft = self._storage.begin(self.uuid)
+        self._note()
         return self._draft.path
 
     def sync(self) -> None:
@@ -91,6 +94,7 @@ class CheckpointDraft:
             others_bytes: The size of the others' files.
         """
         draft = self._opened()
+        self._note()
         text = json.dumps(self._metadata, indent=2, default=str)
         file = draft.path / METADATA_FILE
 
@@ -131,11 +135,17 @@ class CheckpointDraft:
             if share is not None:
                 shutil.rmtree(share, ignore_errors=True)
             raise
+        self._note(is_open=False)
 
     def discard(self) -> None:
         """Remove the draft. Idempotent; does nothing before `open`."""
         if self._draft is not None:
             self._draft.discard()
+            self._note(is_open=False)
+
+    def _note(self, **stage: bool) -> None:
+        if self._gate is not None:
+            self._gate.note_draft(**stage)
 
     @contextmanager
     def filled(self, needs_bytes: int) -> Iterator[Path]:
