@@ -45,6 +45,7 @@ class CheckpointDraft:
         self._metadata = dict(metadata)
         self._draft: StorageDraft | None = None
         self._gate = gate
+        self._on_request = gate is not None and gate.is_leaving()
         self.size_bytes = 0  # after the commit
 
     def write(self, fill: Callable[[Path], None], needs_bytes: int) -> Path:
@@ -127,6 +128,7 @@ class CheckpointDraft:
                 path=path_of(self._storage, self.uuid),
                 size_bytes=size_bytes,
                 metadata=self._metadata,
+                on_request=self._on_request,
             )
             self._sink.write(record)
         except Exception:  # without a record the master would never delete the checkpoint

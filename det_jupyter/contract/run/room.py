@@ -133,6 +133,12 @@ class RoomGate:
         with suppress(FileNotFoundError):  # there is no such folder
             (self._unsent / uuid).touch(mode=0o600)
 
+    def is_leaving(self) -> bool:
+        """Return whether the run saves its state because it was requested to leave."""
+        with suppress(OSError, ValueError), closing(ControlPage(self._control)) as page:
+            return page.saving_since() is not None
+        return False
+
     def note_draft(self, *, is_open: bool = True, is_written: bool = False) -> None:
         """Record whether this process writes a checkpoint: the agent does not end it meanwhile."""
         draft = Draft(os.getpid(), is_written) if is_open else None

@@ -158,3 +158,13 @@ def test_the_control_page_has_the_checkpoint_that_a_process_writes(
     with pytest.raises(KeyError), context.store_path({"steps_completed": 3}):
         raise KeyError
     assert [*seen, disk.page.draft()] == [Draft(own), None, Draft(own), Draft(own, True), None]
+
+
+def test_a_checkpoint_that_is_begun_to_leave_is_recorded_as_such(disk: Disk, saver: Saver) -> None:
+    context = saver.of(core.DummyDistributedContext())
+    draft = context.begin({"steps_completed": 1})
+    disk.page.note_saving()
+    draft.write(lambda path: None, 0)
+    draft.commit()
+    store(context, 1)
+    assert [each.on_request for each in saver.saved()] == [False, True]
