@@ -23,7 +23,7 @@ from det_jupyter.agent.runs.active_run import ActiveRun
 from det_jupyter.agent.starting.rank_processes import RankExit
 from det_jupyter.agent.tunnel.part import LinkedPart
 from det_jupyter.contract.host.processes import birth_of
-from det_jupyter.contract.run.control_page import ControlPage, Draft
+from det_jupyter.contract.run.control_page import ControlPage, OpenDraft
 from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, phases
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) 
         _note(active, ControlPage.note_killed)
     loop = asyncio.get_running_loop()
     began = since = loop.time()
-    last: tuple[Draft | None, set[Phase]] = None, set()
+    last: tuple[OpenDraft | None, set[Phase]] = None, set()
     moved_bytes = 0
     while not active.end_ordered.is_set():
         draft, found = now = _draft_of(active), set(phases(pages))
@@ -73,7 +73,7 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) 
     )
 
 
-def _draft_of(active: ActiveRun) -> Draft | None:
+def _draft_of(active: ActiveRun) -> OpenDraft | None:
     """Return the checkpoint that a process of the gang here is writing; None: there is none."""
     with suppress(OSError, ValueError), closing(ControlPage(active.run.dir.control)) as page:
         draft = page.draft()

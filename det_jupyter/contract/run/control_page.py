@@ -74,7 +74,7 @@ class WaitForRoom(NamedTuple):
     needs_bytes: int
 
 
-class Draft(NamedTuple):
+class OpenDraft(NamedTuple):
     """A checkpoint that a process has begun and not finished; `is_written`: but for its end."""
 
     pid: int
@@ -172,14 +172,14 @@ class ControlPage:
         """Return whether a rank on this computer was killed: others may wait for it."""
         return self._word(_KILLED) == 1
 
-    def note_draft(self, draft: Draft | None) -> None:
+    def note_draft(self, draft: OpenDraft | None) -> None:
         """Record the checkpoint that this process writes; None: it has finished it."""
         _WORD.pack_into(self._map, _DRAFT * _WORD.size, 2 * draft[0] + draft[1] if draft else 0)
 
-    def draft(self) -> Draft | None:
+    def draft(self) -> OpenDraft | None:
         """Return the checkpoint that is being written; None: there is none."""
         word = self._word(_DRAFT)
-        return Draft(word >> 1, bool(word & 1)) if word else None
+        return OpenDraft(word >> 1, bool(word & 1)) if word else None
 
     def note_wait(self, writing: Writing, since: float, needs_bytes: int = 0) -> None:
         """Record since when this rank waits for room or uploads (UTC seconds; 0.0: not)."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from det_jupyter.contract.host.disk_space import is_enough_room, is_no_room, room_of
-from det_jupyter.contract.run.control_page import ControlPage, Draft, Writing
+from det_jupyter.contract.run.control_page import ControlPage, OpenDraft, Writing
 
 MOST_UNSENT = 3  # checkpoints of a run that wait for their upload
 _CHECK_S = 1.0  # interval in which the room is checked before records
@@ -141,7 +141,7 @@ class RoomGate:
 
     def note_draft(self, *, is_open: bool = True, is_written: bool = False) -> None:
         """Record whether this process writes a checkpoint: the agent does not end it meanwhile."""
-        draft = Draft(os.getpid(), is_written) if is_open else None
+        draft = OpenDraft(os.getpid(), is_written) if is_open else None
         with suppress(OSError, ValueError), closing(ControlPage(self._control)) as page:
             page.note_draft(draft)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter import core
-from det_jupyter.contract.run.control_page import Draft
+from det_jupyter.contract.run.control_page import OpenDraft
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import sharded
 from det_jupyter.core.folders import copy_files
@@ -147,7 +147,7 @@ def test_the_control_page_has_the_checkpoint_that_a_process_writes(
     disk: Disk, saver: Saver
 ) -> None:
     context, own = saver.of(core.DummyDistributedContext()), os.getpid()
-    seen: list[Draft | None] = []
+    seen: list[OpenDraft | None] = []
     with context.store_path({"steps_completed": 1}):
         seen.append(disk.page.draft())
     seen.append(disk.page.draft())
@@ -157,7 +157,13 @@ def test_the_control_page_has_the_checkpoint_that_a_process_writes(
     draft.commit()
     with pytest.raises(KeyError), context.store_path({"steps_completed": 3}):
         raise KeyError
-    assert [*seen, disk.page.draft()] == [Draft(own), None, Draft(own), Draft(own, True), None]
+    assert [*seen, disk.page.draft()] == [
+        OpenDraft(own),
+        None,
+        OpenDraft(own),
+        OpenDraft(own, True),
+        None,
+    ]
 
 
 def test_a_checkpoint_that_is_begun_to_leave_is_recorded_as_such(disk: Disk, saver: Saver) -> None:

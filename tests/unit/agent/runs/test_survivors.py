@@ -153,7 +153,7 @@ def begin_checkpoint(
     """Let a process of the gang write a checkpoint."""
     control_page.create_page(active.run.dir.control)
     with closing(control_page.ControlPage(active.run.dir.control)) as page:
-        page.note_draft(control_page.Draft(pid, is_written))
+        page.note_draft(control_page.OpenDraft(pid, is_written))
 
 
 @pytest.mark.parametrize("code", [-9, 1])
