@@ -145,6 +145,10 @@ class CheckpointDraft:
             self._draft.discard()
             self._note(is_open=False)
 
+    def note_ending(self) -> None:
+        """Record that what remains to be done may take long: it is not ended meanwhile."""
+        self._note()
+
     def _note(self, **stage: bool) -> None:
         if self._gate is not None:
             self._gate.note_draft(**stage)
