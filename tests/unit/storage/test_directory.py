@@ -144,7 +144,7 @@ def test_drafts_that_another_computer_may_have_locked_stay_for_a_day(
     ]
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: found)
     storage.begin("two").discard()
-    assert names_in(storage.root) == [] if are_removed else [".part-new"]
+    assert names_in(storage.root) == ([] if are_removed else [".part-new"])
     monkeypatch.setattr(directory, "_SETTLED_S", -60.0)
     storage.remove_leftovers()
     assert names_in(storage.root) == []
