@@ -87,7 +87,6 @@ _YAML = """\
 |---|---|
 | `smaller_is_better: no`, `description: no` | false, text: the key decides |
 | `yes`, `no`, `on`, `off`, `010` in `hyperparameters` | refused, as no key decides |
-| `None` | text; `null` is no value |
 | `1e-3` | a number |
 | `1:30`, `2024-01-31` | text |
 """
