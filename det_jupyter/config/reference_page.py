@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from det_jupyter.config.experiment_config import ExperimentConfig
@@ -21,7 +21,7 @@ An experiment is described in YAML. Two keys are required, everything else has a
 
 ```yaml
 entrypoint: DigitsTrial
-searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
+searcher: {name: single, metric: loss, max_length: {epochs: 6}}
 ```
 
 `python -m det_jupyter.config check FILE.yaml` prints the effective configuration, with who gave
@@ -159,22 +159,28 @@ def _kinds(section: str) -> Iterator[str]:
     for name, kind in kinds(section).items():
         yield f"| `{name}` | {inspect.cleandoc(kind.__doc__ or '')} |"
     common = set.intersection(*({row.path for row in rows} for rows in by_kind.values()))
-    of = {_cells(row): ["all"] for row in known_keys(section).values() if row.path in common}
-    of = {cells: kinds_ for cells, kinds_ in of.items() if cells[0] != f"`{tag}`"}
+    shared = [row for row in known_keys(section).values() if row.path in common]
+    of: dict[tuple[str, ...], list[str]] = {}
     for name, rows in by_kind.items():
         for row in rows:
             if row.path not in common:
                 of.setdefault(_cells(row), []).append(f"`{name}`")
-    lines = ["", "| key | of | type | default | meaning |", "|---|---|---|---|---|"]
-    lines += [f"| {key} | {', '.join(of[key, *rest])} | {' | '.join(rest)} |" for key, *rest in of]
-    yield "\n".join(lines) + "\n"
+    special = [
+        (*cells, f"Only {', '.join(names)}: {text}") for (*cells, text), names in of.items()
+    ]
+    yield ""
+    yield _lines([*(_cells(row) for row in shared if row.path != f"{section}.{tag}"), *special])
     if section == "searcher":
         yield _SEARCHERS
 
 
 def _table(rows: list[FieldHelp]) -> str:
+    return _lines(map(_cells, rows))
+
+
+def _lines(rows: Iterable[tuple[str, ...]]) -> str:
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(f"| {' | '.join(_cells(row))} |" for row in rows)]) + "\n"
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
 
 
 def _cells(row: FieldHelp) -> tuple[str, ...]:

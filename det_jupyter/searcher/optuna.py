@@ -52,7 +52,7 @@ class OptunaSearcher(OfTrials):
     sampler_args: dict[str, Any] = {}
     """Keyword arguments of the sampler."""
     pruner: Text = "asha"
-    """asha: rungs, with stop_once; none; or a pruner class of Optuna, for each validation."""
+    """asha (rungs, with stop_once), none, or a pruner class of Optuna, for each validation."""
     pruner_args: dict[str, Any] = {}
     """Keyword arguments of the pruner."""
     num_rungs: Rungs = _DEFAULT_RUNGS
