@@ -28,8 +28,8 @@ searcher: {name: single, metric: loss, max_length: {epochs: 6}}
 each value, or all problems with their lines. Editors can use
 [configuration.schema.json](configuration.schema.json).
 
-A null counts as not given, but for a hyperparameter. Names are those of Determined AI, and
-defaults but for [a few](#other-defaults).
+A null counts as not given, except for a hyperparameter. Names and most defaults are those of
+Determined AI ([the others](#other-defaults)).
 """
 _ENTRYPOINTS = """\
 ## entrypoint
