@@ -249,6 +249,33 @@ def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_the_chief_has_not_wr
     assert [record.steps_completed for record in lone.saved()] == [1]
 
 
+def test_a_rank_that_is_left_does_not_wait_for_an_older_checkpoint(lone: Lone) -> None:
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints._saver = saver
+    savepoints.save(1)  # its files are not on the disk before the gate is opened
+    others = DirectoryStorage(lone.root), lone.records, DistributedContext()
+    saver.storage = CheckpointContext(*others, {"trial_id": 3})
+    savepoints.save_alone(2, [get_states()])
+    (record,) = lone.saved()
+    assert record.steps_completed == 2
+    lone.gate.opened.set()
+    savepoints.drop_pending()
+    assert (lone.names(), lone.saved()) == ([record.uuid], [record])
+
+
+def test_an_older_checkpoint_is_finished_if_a_rank_that_is_left_cannot_save(lone: Lone) -> None:
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints._saver = saver
+    lone.gate.opened.set()
+    savepoints.save(1)
+    saver.storage = Mock(begin=Mock(side_effect=CheckpointError("the disk has failed")))
+    with pytest.raises(CheckpointError, match="the disk has failed"):
+        savepoints.save_alone(2, [get_states()])
+    assert [record.steps_completed for record in lone.saved()] == [1]
+
+
 def test_a_failure_of_the_writer_is_raised_when_it_is_finished(lone: Lone) -> None:
     lone.gate.problem = OSError(28, "No space left on device")
     uuid = lone.saver.begin(steps_completed=1)

@@ -158,10 +158,18 @@ class Savepoints:
         rng_states: list[RngStates],
         divided: ModelStates | None = None,
     ) -> None:
-        """Save without the other ranks, unless this batch has a checkpoint; see `Saver`."""
-        has_it = self._saver.close() and self._saved_at == steps_completed
-        if not has_it:
+        """Save without the other ranks, unless this batch has a checkpoint; see `Saver`.
+
+        An older checkpoint that is being written is finished only if this fails.
+        """
+        has_it = self._saved_at == steps_completed and self._saver.close()
+        if has_it:
+            return
+        try:
             self._saver.save_alone(steps_completed, rng_states, divided)
+        except BaseException:  # an interrupt too
+            self._saver.close()
+            raise
 
     def drop_pending(self) -> None:
         """Drop the checkpoint that was begun: a later one was saved without it."""
