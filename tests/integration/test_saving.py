@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -201,6 +202,28 @@ def test_a_new_checkpoint_first_finishes_the_one_before(lone: Lone) -> None:
     one, two = (Path(record.path) for record in lone.saved())
     names = [difference.name for difference in compare(one, two)]
     assert names[:3] == ["steps_completed", "models.0.weight", "models.0.bias"]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="macOS lacks posix_fadvise")
+def test_the_checkpoint_before_is_dropped_from_memory(
+    lone: Lone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[int] = []
+    fadvise = os.posix_fadvise
+
+    def watched(descriptor: int, *given: int) -> None:
+        dropped.append(os.fstat(descriptor).st_ino)
+        fadvise(descriptor, *given)
+
+    monkeypatch.setattr(os, "posix_fadvise", watched)
+    lone.gate.opened.set()
+    for steps in (1, 2):
+        lone.saver.begin(steps_completed=steps)
+        lone.saver.finish()
+    lone.saver.save_alone(3, [get_states()])
+    files = [Path(record.path) / training_state.STATE_FILE for record in lone.saved()]
+    assert dropped == [file.stat().st_ino for file in files[:2]]
+    assert [read_state(file.parent)["steps_completed"] for file in files] == [1, 2, 3]
 
 
 def test_a_checkpoint_that_is_dropped_leaves_nothing(lone: Lone) -> None:

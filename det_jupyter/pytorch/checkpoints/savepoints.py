@@ -53,7 +53,8 @@ class Savepoints:
         self._origin = origin
         self._while_waiting = while_waiting
         self._unsaved = unsaved
-        self._saver = Saver(storage, parts, origin, unsaved)
+        latest = start.checkpoint.path if start.checkpoint else ""
+        self._saver = Saver(storage, parts, origin, unsaved, latest)
         self._parts = parts
         self._start = start
         self._saved_at = start.steps_completed if start.checkpoint else -1
