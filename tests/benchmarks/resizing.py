@@ -24,7 +24,7 @@ from typing import Any
 
 from det_jupyter.client import Client, Experiment
 from tests.benchmarks.quick import arguments
-from tests.benchmarks.recovery import TRIAL, ends_of
+from tests.benchmarks.recovery import TRIAL, End, ends_of
 from tests.processes import det_home
 from tests.trials import submit
 from tests.waiting import wait_until
@@ -88,7 +88,7 @@ def main() -> None:
                 "fewer_max_s": round(max(fewer), 3),
                 "more_p50_s": round(statistics.median(more), 3),
                 "more_max_s": round(max(more), 3),
-                "repeated": sum(b != a + 1 for (_, a), (_, b) in pairwise(ends)),
+                "repeated": sum(b.batch != a.batch + 1 for a, b in pairwise(ends)),
             }
         )
     )
@@ -100,15 +100,15 @@ def wait_for(trial: Experiment, folder: Path, num_sizes: int) -> None:
     def trains() -> bool:
         view = trial.trial.view
         ends = ends_of(folder, 1)[0]
-        return len(view.sizes) >= num_sizes and bool(ends) and ends[-1][0] > view.sizes[-1].at
+        return len(view.sizes) >= num_sizes and bool(ends) and ends[-1].at > view.sizes[-1].at
 
     wait_until(trains, f"it trains with size {num_sizes}")
     time.sleep(0.5)
 
 
-def hold_at(ends: list[tuple[float, int]], at: float) -> float:
+def hold_at(ends: list[End], at: float) -> float:
     """Return the time between the batches before and after a moment."""
-    return next(after - before for (before, _), (after, _) in pairwise(ends) if after > at)
+    return next(b.at - a.at for a, b in pairwise(ends) if b.at > at)
 
 
 if __name__ == "__main__":

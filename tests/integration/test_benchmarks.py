@@ -32,8 +32,8 @@ IN_CHROMIUM = {"view"}
 # What is no benchmark: another one runs it as a program.
 PROGRAMS = {
     "bare_fork_server", "first_step_script", "loop_contender", "loop_traced", "lab_tabs",
-    "lab_world", "machines_ray", "ddp_models", "loop_ours", "loop_rivals", "recovery_torchft",
-    "storage_clients",
+    "lab_world", "machines_ray", "ddp_models", "loop_ours", "loop_rivals", "recovery_floor",
+    "recovery_torchft", "storage_clients",
 }  # fmt: skip
 # Benchmarks that are not run here, and why.
 NOT_HERE = {

@@ -64,11 +64,11 @@ class Chief:
             def on_checkpoint_write_end(self, path: Path) -> None:
                 chief.reach("callbacks")
 
-        def half_written(path: Path, state: Any) -> None:
+        def half_written(path: Path, state: Any, before: str) -> None:
             if self._is_armed and self._moment == "half":
                 (path / STATE_FILE).write_bytes(b"half of it")
                 self.reach("half")
-            write(path, state)
+            write(path, state, before)
             self.reach("before the sync")
 
         def renamed(path: Path, target: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -203,6 +204,28 @@ def test_a_new_checkpoint_first_finishes_the_one_before(lone: Lone) -> None:
     assert names[:3] == ["steps_completed", "models.0.weight", "models.0.bias"]
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="macOS lacks posix_fadvise")
+def test_the_checkpoint_before_is_dropped_from_memory(
+    lone: Lone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[int] = []
+    fadvise = os.posix_fadvise
+
+    def watched(descriptor: int, *given: int) -> None:
+        dropped.append(os.fstat(descriptor).st_ino)
+        fadvise(descriptor, *given)
+
+    monkeypatch.setattr(os, "posix_fadvise", watched)
+    lone.gate.opened.set()
+    for steps in (1, 2):
+        lone.saver.begin(steps_completed=steps)
+        lone.saver.finish()
+    lone.saver.save_alone(3, [get_states()])
+    files = [Path(record.path) / training_state.STATE_FILE for record in lone.saved()]
+    assert dropped == [file.stat().st_ino for file in files[:2]]
+    assert [read_state(file.parent)["steps_completed"] for file in files] == [1, 2, 3]
+
+
 def test_a_checkpoint_that_is_dropped_leaves_nothing(lone: Lone) -> None:
     lone.gate.opened.set()
     lone.saver.begin(steps_completed=1)
@@ -246,6 +269,33 @@ def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_the_chief_has_not_wr
     with pytest.raises(RuntimeError, match="closed by peer"):
         savepoints.save(1, is_still=True)
     savepoints.save_alone(1, [get_states()])
+    assert [record.steps_completed for record in lone.saved()] == [1]
+
+
+def test_a_rank_that_is_left_does_not_wait_for_an_older_checkpoint(lone: Lone) -> None:
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints._saver = saver
+    savepoints.save(1)  # its files are not on the disk before the gate is opened
+    others = DirectoryStorage(lone.root), lone.records, DistributedContext()
+    saver.storage = CheckpointContext(*others, {"trial_id": 3})
+    savepoints.save_alone(2, [get_states()])
+    (record,) = lone.saved()
+    assert record.steps_completed == 2
+    lone.gate.opened.set()
+    savepoints.drop_pending()
+    assert (lone.names(), lone.saved()) == ([record.uuid], [record])
+
+
+def test_an_older_checkpoint_is_finished_if_a_rank_that_is_left_cannot_save(lone: Lone) -> None:
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints._saver = saver
+    lone.gate.opened.set()
+    savepoints.save(1)
+    saver.storage = Mock(begin=Mock(side_effect=CheckpointError("the disk has failed")))
+    with pytest.raises(CheckpointError, match="the disk has failed"):
+        savepoints.save_alone(2, [get_states()])
     assert [record.steps_completed for record in lone.saved()] == [1]
 
 

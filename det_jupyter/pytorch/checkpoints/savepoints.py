@@ -53,7 +53,8 @@ class Savepoints:
         self._origin = origin
         self._while_waiting = while_waiting
         self._unsaved = unsaved
-        self._saver = Saver(storage, parts, origin, unsaved)
+        latest = start.checkpoint.path if start.checkpoint else ""
+        self._saver = Saver(storage, parts, origin, unsaved, latest)
         self._parts = parts
         self._start = start
         self._saved_at = start.steps_completed if start.checkpoint else -1
@@ -158,10 +159,18 @@ class Savepoints:
         rng_states: list[RngStates],
         divided: ModelStates | None = None,
     ) -> None:
-        """Save without the other ranks, unless this batch has a checkpoint; see `Saver`."""
-        has_it = self._saver.close() and self._saved_at == steps_completed
-        if not has_it:
+        """Save without the other ranks, unless this batch has a checkpoint; see `Saver`.
+
+        An older checkpoint that is being written is finished only if this fails.
+        """
+        has_it = self._saved_at == steps_completed and self._saver.close()
+        if has_it:
+            return
+        try:
             self._saver.save_alone(steps_completed, rng_states, divided)
+        except BaseException:  # an interrupt too
+            self._saver.close()
+            raise
 
     def drop_pending(self) -> None:
         """Drop the checkpoint that was begun: a later one was saved without it."""

@@ -43,10 +43,13 @@ from det_jupyter.pytorch.rng import RngStates
 class _Write:
     """Writes the files of a checkpoint in a thread."""
 
-    def __init__(self, draft: CheckpointDraft, state: dict[str, object], origin: Origin) -> None:
+    def __init__(
+        self, draft: CheckpointDraft, state: dict[str, object], origin: Origin, before: str
+    ) -> None:
         self.draft = draft
         self._state = state
         self._origin = origin
+        self._before = before
         self._path: Path | None = None
         self._error: BaseException | None = None
         # No daemon thread: a script that ends with an exception waits for it.
@@ -83,7 +86,7 @@ class _Write:
             self._state = {}
 
     def _fill(self, path: Path) -> None:
-        write_state(path, self._state)
+        write_state(path, self._state, self._before)
         self._origin.write(path)
 
 
@@ -96,12 +99,14 @@ class Saver:
         parts: The objects whose state is saved.
         origin: The data from which the trial can be built again.
         unsaved: Checks the first state that is saved.
+        latest: The path of the last checkpoint that is finished; "": there is none.
     """
 
     storage: CheckpointContext
     parts: Parts
     origin: Origin
     unsaved: UnsavedWatch | None = None
+    latest: str = ""
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
     _uuid: str = ""  # uuid of the checkpoint that is being written
     _is_settled: bool = True  # all ranks know the last one that was begun
@@ -162,7 +167,8 @@ class Saver:
         is_here = is_still and self.parts.context.device.type == "cpu"
         copied = snapshot_state(state, OwnMemory() if is_here else self._memory, self.parts)
         draft = self.storage.begin({"steps_completed": state["steps_completed"]})
-        self._uuid, self._write = draft.uuid, _Write(draft, copied, self.origin)
+        self._uuid = draft.uuid
+        self._write = _Write(draft, copied, self.origin, self.latest)
         if is_still:
             self._write.wait()
         return draft.uuid
@@ -177,6 +183,7 @@ class Saver:
         uuid, self._uuid = self._uuid, ""
         if uuid:
             run_on_chief(self.parts.context.distributed, self._complete)  # the others wait for it
+            self.latest = self.storage.path_of(uuid)
             self.parts.callbacks.on_checkpoint_upload_end(uuid)
 
     def save_alone(
@@ -203,7 +210,7 @@ class Saver:
         metadata = {"steps_completed": steps_completed}
         draft = self.storage.begin(metadata, self.origin, instead_of_chief=True)
         try:
-            draft.write(lambda path: write_state(path, copied), size_of(copied))
+            draft.write(lambda path: write_state(path, copied, self.latest), size_of(copied))
             draft.commit()
         except BaseException:  # an interrupt too: no draft may be left
             draft.discard()

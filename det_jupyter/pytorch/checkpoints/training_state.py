@@ -20,7 +20,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -223,13 +223,20 @@ def size_of(state: Any) -> int:
     return sum(map(size_of, state)) if isinstance(state, list | tuple) else 0
 
 
-def write_state(path: Path, state: dict[str, Any]) -> None:
+def write_state(path: Path, state: dict[str, Any], before: str = "") -> None:
     """Write a snapshot into the folder of a checkpoint.
+
+    Args:
+        path: The folder.
+        state: The snapshot.
+        before: The path of the checkpoint before, which need not stay in memory; "": none.
 
     Raises:
         OSError: The disk is full.
     """
     file = path / STATE_FILE
+    if before:
+        _drop_from_memory(Path(before) / STATE_FILE)
     try:
         with _syncing(file):
             torch.save(state, file)
@@ -241,6 +248,21 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
         raise OSError(errno.ENOSPC, why, str(path.parent)) from error
     # Verifies the structure; the data is mapped, not read.
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+
+
+def _drop_from_memory(file: Path) -> None:
+    """Free the memory in which the system keeps a file, for the file that is written next.
+
+    New memory costs most of a write where the host of a virtual machine has to provide it: [m]
+    200 MB take 0.11 instead of 0.36 s of CPU time.
+    """
+    if hasattr(os, "posix_fadvise"):  # macOS lacks it
+        with suppress(OSError):  # in a bucket, or deleted
+            opened = os.open(file, os.O_RDONLY)
+            try:
+                os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(opened)
 
 
 @contextmanager
