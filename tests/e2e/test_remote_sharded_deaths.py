@@ -49,8 +49,8 @@ def test_killed_ranks_on_both_computers_lose_one_batch_each_and_no_bit(
     assert killed.wait() == "COMPLETED"
     view = killed.view.trials[0]
     assert (view.restarts, view.num_recoveries) == (0, len(DEATHS))
-    saved = [one.steps_completed for one in killed.checkpoints()]
-    assert [steps for steps in saved if steps % 20] == [12, 26, 33, 47]
+    saved = {one.steps_completed for one in killed.checkpoints()}  # by survivors of each computer
+    assert sorted(saved - {20, 40, 60}) == [12, 26, 33, 47]
     assert_equal_ends(calm, killed, lacks_metrics=True)
 
 
@@ -82,8 +82,8 @@ def test_trial_that_loses_an_agent_begins_again_at_its_checkpoint_and_says_so(
     node = nodes[allocation.agent_ids[2]]
     node.end(signal.SIGKILL)
     lost = "rank 2's copy of its part of the model is lost with its agent"
-    expected = [f"the last step could not be saved: {lost}"]
-    wait_until(lambda: experiment.view.trials[0].notices == expected, "survivors say why")
+    expected = f"the last step could not be saved: {lost}"
+    wait_until(lambda: expected in experiment.view.trials[0].notices, "survivors say why")
     node.start()
     assert experiment.wait() == "COMPLETED"
     assert [one.steps_completed for one in experiment.checkpoints()] == [20, 40, 60]
