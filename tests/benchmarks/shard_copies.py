@@ -74,7 +74,8 @@ def measure(
             steps.append(_clocks() - began)
     parts = [*model.parameters(), *(v for s in optimizer.state.values() for v in s.values())]
     num_bytes = sum(parallel.local_part(part.detach()).nbytes for part in parts)
-    sent = [_send(distributed, num_bytes) for _ in range(pairs + _FIRST)]
+    most = max(distributed.allgather(num_bytes))
+    sent = [_send(distributed, most) for _ in range(pairs + _FIRST)]
     (step, step_cpu), (copy, copy_cpu), (send, send_cpu) = (
         (1e3 * torch.stack(found[_FIRST:]).median(dim=0).values).tolist()
         for found in (steps, noted, sent)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from det_jupyter.agent.tunnel.copies import Copies
+from det_jupyter.agent.tunnel.copies import HeldCopies
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.core import DistributedContext
 from det_jupyter.core.peer_errors import is_lost_peer
@@ -144,7 +144,7 @@ def test_ranks_that_are_left_have_the_last_state_if_one_ends_as_it_is_copied_aga
 @contextmanager
 def answered(distributed: DistributedContext, folder: str) -> Iterator[None]:
     """Be the agent that has the memory of all ranks."""
-    copies = Copies(RunDir(Path(folder)), [""] * distributed.size)
+    copies = HeldCopies(RunDir(Path(folder)), [""] * distributed.size)
     for rank in range(distributed.size):
         for number in range(2):
             copies.hold(rank, number, RunDir(Path(folder)).copy(rank, number).open("rb"))

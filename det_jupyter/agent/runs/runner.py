@@ -41,7 +41,7 @@ from det_jupyter.agent.starting.rank_processes import (
     until_gone,
     write_records,
 )
-from det_jupyter.agent.tunnel.copies import Copies, copies_shards, holding_copies
+from det_jupyter.agent.tunnel.copies import HeldCopies, copies_shards, holding_copies
 from det_jupyter.agent.tunnel.dialing import Unreached
 from det_jupyter.agent.tunnel.interfaces import used_interfaces
 from det_jupyter.agent.tunnel.part import LinkedPart, open_part
@@ -370,7 +370,7 @@ class Runner:
         return found
 
     def _open_part(
-        self, run: AgentRun, copies: Copies | None
+        self, run: AgentRun, copies: HeldCopies | None
     ) -> AbstractAsyncContextManager[LinkedPart]:
         assert run.link is not None
         assert run.sockets is not None

@@ -68,7 +68,7 @@ class _Elsewhere:
 
 
 @dataclass(slots=True, eq=False)
-class Copies:
+class HeldCopies:
     """The copies of a gang's ranks: those here, and how to get those elsewhere.
 
     Args:
@@ -151,12 +151,12 @@ def copies_shards(plan: GangPlan) -> bool:
 @contextmanager
 def holding_copies(
     folder: RunDir, ranks: Iterable[int], homes: Sequence[str]
-) -> Iterator[Copies | None]:
+) -> Iterator[HeldCopies | None]:
     """Hold memory for the copies of these ranks within the block; None where there is no memfd."""
     if not hasattr(os, "memfd_create"):
         yield None
         return
-    copies = Copies(folder, homes)
+    copies = HeldCopies(folder, homes)
     with ExitStack() as held:
         for rank, number in product(ranks, range(NUM_COPIES)):
             file = held.enter_context(open(os.memfd_create("shard"), "r+b", buffering=0))

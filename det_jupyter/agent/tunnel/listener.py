@@ -28,7 +28,7 @@ from det_jupyter.agent.tunnel.connections import (
     port_file,
     server_name,
 )
-from det_jupyter.agent.tunnel.copies import Copies
+from det_jupyter.agent.tunnel.copies import HeldCopies
 from det_jupyter.agent.tunnel.peers import answer_measure, offer_port
 from det_jupyter.contract.host.pending_connections import PendingConnections
 from det_jupyter.contract.host.tls_listener import TlsListener, listen_for_tls
@@ -59,7 +59,7 @@ class AcceptedGang:
     secret: str
     store: Path | None
     waits_for: set[str]
-    copies: Copies | None = None
+    copies: HeldCopies | None = None
     is_prepared: asyncio.Event = field(default_factory=asyncio.Event)
     connections: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -147,7 +147,7 @@ class GangListener:
         *,
         store: Path | None = None,
         waits_for: Collection[str] = (),
-        copies: Copies | None = None,
+        copies: HeldCopies | None = None,
     ) -> Iterator[AcceptedGang]:
         """Accept connections for a gang, or for a check of connections, within the block.
 

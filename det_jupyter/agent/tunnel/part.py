@@ -46,7 +46,7 @@ from det_jupyter.agent.tunnel.connections import (
     objects_socket,
     port_file,
 )
-from det_jupyter.agent.tunnel.copies import Copies
+from det_jupyter.agent.tunnel.copies import HeldCopies
 from det_jupyter.agent.tunnel.dialing import Dialer
 from det_jupyter.agent.tunnel.interfaces import find_network
 from det_jupyter.agent.tunnel.listener import GangListener
@@ -74,7 +74,7 @@ class LinkedPart:
     network: GangNetwork
     dialer: Dialer
     join_others: Callable[[], Coroutine[Any, Any, None]]
-    copies: Copies | None = None
+    copies: HeldCopies | None = None
 
     async def gather(self) -> None:
         """Report that this part is prepared; return when all are, and reach each other.
@@ -108,7 +108,7 @@ async def open_part(
     store: Path,
     listener: GangListener | None,
     master: str = "",
-    copies: Copies | None = None,
+    copies: HeldCopies | None = None,
 ) -> AsyncIterator[LinkedPart]:
     """Connect a part with the other ones, and accept their connections, within the block.
 
@@ -153,7 +153,7 @@ class PartTunnel:
     """The connections to the chief's agent, of a part that is on another computer."""
 
     dialer: Dialer
-    copies: Copies | None = None
+    copies: HeldCopies | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _servers: list[asyncio.Server] = field(default_factory=list)
 
@@ -195,7 +195,7 @@ class PartTunnel:
         if self.copies is not None:
             await self._exchange_copies(self.copies)
 
-    async def _exchange_copies(self, copies: Copies) -> None:
+    async def _exchange_copies(self, copies: HeldCopies) -> None:
         others = [agent for agent in self.dialer.link.agents if agent not in self.dialer.here]
         asking = await self.dialer.connect(0, "copies")
         self._start(copies.ask(asking, others))

@@ -1,4 +1,4 @@
-"""Copies of sharded models that ranks on two computers fetch from each other's agents."""
+"""HeldCopies of sharded models that ranks on two computers fetch from each other's agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from det_jupyter.agent.tunnel.copies import Copies, copies_shards, holding_copies
+from det_jupyter.agent.tunnel.copies import HeldCopies, copies_shards, holding_copies
 from det_jupyter.agent.tunnel.part import LinkedPart, open_part
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangPlan
@@ -142,7 +142,7 @@ def test_copies_of_an_agent_that_is_cut_off_or_has_ended_are_lost(
 
 def test_copies_are_lost_if_their_agent_ends_while_they_are_sent(tmp_path: Path) -> None:
     async def scenario() -> None:
-        copies = Copies(RunDir(tmp_path), HOMES)
+        copies = HeldCopies(RunDir(tmp_path), HOMES)
 
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readline()

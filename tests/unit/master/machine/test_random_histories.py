@@ -45,7 +45,7 @@ from det_jupyter.contract.messages import (
     SwitchSlots,
     Unarchive,
 )
-from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
+from det_jupyter.contract.run.journal import ChangeMade, LastStepSaved, TraceSaved
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent
@@ -538,6 +538,20 @@ class RandomLife(RuleBasedStateMachine):
     @rule(data=st.data(), steps=STEPS)
     def save(self, data: st.DataObject, steps: int) -> None:
         self.tell(saved(steps, f"uuid{len(self.history)}", self.some_run(data)))
+
+    @rule(data=st.data(), steps=STEPS, is_stored=st.booleans(), is_over=st.booleans())
+    def survive(self, data: st.DataObject, steps: int, is_stored: bool, is_over: bool) -> None:
+        """Kill a rank of a part; ranks of some parts save the last step."""
+        run_id = self.some_run(data)
+        ranks = self.some_part(data, run_id)
+        for rank in data.draw(st.sampled_from([[], ranks[:1], [ranks[0], ranks[-1]], [0]])):
+            if is_stored:
+                self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
+            record = LastStepSaved(at=self.now, steps_completed=steps, repeats=1)
+            self.tell(RecordArrived(allocation_id=run_id, rank=rank, record=record))
+        if is_over:
+            codes = dict.fromkeys(ranks, 1) | {ranks[0]: -9}
+            self.tell(exited(run_id, codes=codes, first_failed=ranks[0], batch=steps))
 
     @rule(data=st.data(), is_current=st.booleans())
     def reach(self, data: st.DataObject, is_current: bool) -> None:
