@@ -743,7 +743,7 @@ class ElasticLife(Life):
 
     @initialize(least=st.integers(1, 3), name=st.sampled_from(["single", "random"]))
     def begin(self, least: int, name: str) -> None:
-        search = {"name": name, "metric": "error", **LENGTH}
+        search: dict[str, Any] = {"name": name, "metric": "error", **LENGTH}
         if name == "random":
             search |= {"max_trials": 2, "max_concurrent_trials": 2}
         for agent_id in ("a", "b"):
@@ -761,5 +761,5 @@ RandomLife.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestRandomLife = RandomLife.TestCase
 LaterLife.TestCase.settings = settings(max_examples=15, stateful_step_count=40)
 TestLaterLife = LaterLife.TestCase
-ElasticLife.TestCase.settings = settings(max_examples=15, stateful_step_count=40)
+ElasticLife.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
 TestElasticLife = ElasticLife.TestCase
