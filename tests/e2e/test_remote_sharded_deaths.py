@@ -15,7 +15,7 @@ from det_jupyter.client import Client, Experiment
 from tests.e2e.test_sharded_deaths import assert_equal_ends, submit_sharded
 from tests.exactness import examples
 from tests.nodes import Node
-from tests.processes import DetHome, wait_until
+from tests.processes import DetHome, processes_below, wait_until
 from tests.trials import wait_for_steps
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -70,6 +70,28 @@ def test_ranks_that_are_killed_at_any_moment_cost_no_bit(
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].num_recoveries
     assert_equal_ends(calm, experiment, lacks_metrics=True)
+
+
+def test_trial_that_is_cut_off_from_a_computer_begins_again_at_its_checkpoint(
+    client: Client, calm: Experiment, nodes: dict[str, Node]
+) -> None:
+    experiment = submit_sharded(client, RANKS, pause_s=PAUSE_S)
+    wait_for_steps(experiment, 25)
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    stopped = processes_below(nodes[allocation.agent_ids[0]].home)  # it closes no connection
+    for process in stopped:
+        process.suspend()
+    lost = "rank 0's copy of its part of the model is lost with its agent"
+    expected = f"the last step could not be saved: {lost}"
+    try:
+        wait_until(lambda: expected in experiment.view.trials[0].notices, "survivors say why")
+    finally:
+        for process in stopped:
+            process.resume()
+    assert experiment.wait() == "COMPLETED"
+    assert experiment.view.trials[0].num_recoveries == 0
+    assert_equal_ends(calm, experiment)
 
 
 def test_trial_that_loses_an_agent_begins_again_at_its_checkpoint_and_says_so(

@@ -21,6 +21,7 @@ NUM_COPIES = 2
 FOUND = b"1"
 MISSING = b"0"  # there is no such copy
 UNREACHED = b"-"  # the agent of its rank is not there any more
+_SILENT_S = 30.0  # a computer that is stopped closes no connection; a copy may wait for others
 
 
 class CopyRequest(NamedTuple):
@@ -52,6 +53,7 @@ def fetch_copy(link: Path, request: CopyRequest, memory: memoryview) -> bytes:
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_SILENT_S)
             connection.connect(os.readlink(link))
             connection.sendall(request.to_line())
             answer = connection.recv(1)
