@@ -9,6 +9,8 @@ step, so that steps with and without it meet the same load. Prints one line of J
     step_ms         a step without a copy: median
     copy_ms         the copy and the exchange with all ranks after it: median
     copy_percent    of the step
+    sent_ms         to send the part to another rank by gloo, and to receive another one's, which
+                    copies on other computers would take: median
     ..._cpu_...     the same in time of the rank's process, which other work disturbs less
 """
 
@@ -18,11 +20,16 @@ import argparse
 import json
 import time
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
+from det_jupyter.agent.tunnel.copies import holding_copies
+from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.parallel import ParallelOptions
@@ -33,15 +40,15 @@ from tests.integration.parallel_ranks import RankRunner
 
 QUICK = "--mb 1 --pairs 2"
 KEYS = {
-    "ranks", "rank_mb", "step_ms", "copy_ms", "copy_percent", "step_cpu_ms", "copy_cpu_ms",
-    "copy_cpu_percent",
+    "ranks", "rank_mb", "step_ms", "copy_ms", "copy_percent", "sent_ms", "sent_percent",
+    "step_cpu_ms", "copy_cpu_ms", "copy_cpu_percent", "sent_cpu_ms", "sent_cpu_percent",
 }  # fmt: skip
 _LAYERS = 8
 _FIRST = 2  # steps that are not measured: memory is new
 
 
 def measure(
-    distributed: DistributedContext, mb: float, records: int, pairs: int
+    distributed: DistributedContext, mb: float, records: int, pairs: int, folder: str
 ) -> dict[str, Any]:
     """Return what this rank measured."""
     torch.set_num_threads(1)
@@ -50,7 +57,7 @@ def measure(
     options = ParallelOptions(sharding="fsdp")
     model = parallel.parallelize(model, torch.device("cpu"), distributed, options)
     optimizer = torch.optim.Adam(model.parameters())
-    copies = ShardCopies(distributed, [model], [optimizer])
+    copies = ShardCopies(distributed, [model], [optimizer], RunDir(Path(folder)))
     batch = torch.randn(records, width)
     steps, noted = list[torch.Tensor](), list[torch.Tensor]()
     for index in range(2 * (pairs + _FIRST)):
@@ -65,23 +72,40 @@ def measure(
         else:
             distributed.barrier()
             steps.append(_clocks() - began)
-    copies.close()
-    (step, step_cpu), (copy, copy_cpu) = (
-        (1e3 * torch.stack(found[_FIRST:]).median(dim=0).values).tolist()
-        for found in (steps, noted)
-    )
     parts = [*model.parameters(), *(v for s in optimizer.state.values() for v in s.values())]
     num_bytes = sum(parallel.local_part(part.detach()).nbytes for part in parts)
+    most = max(distributed.allgather(num_bytes))
+    sent = [_send(distributed, most) for _ in range(pairs + _FIRST)]
+    (step, step_cpu), (copy, copy_cpu), (send, send_cpu) = (
+        (1e3 * torch.stack(found[_FIRST:]).median(dim=0).values).tolist()
+        for found in (steps, noted, sent)
+    )
     return {
         "ranks": distributed.size,
         "rank_mb": round(num_bytes / 1e6, 1),
         "step_ms": round(step, 2),
         "copy_ms": round(copy, 3),
         "copy_percent": round(100 * copy / step, 1),
+        "sent_ms": round(send, 2),
+        "sent_percent": round(100 * send / step, 1),
         "step_cpu_ms": round(step_cpu, 2),
         "copy_cpu_ms": round(copy_cpu, 3),
         "copy_cpu_percent": round(100 * copy_cpu / step_cpu, 1),
+        "sent_cpu_ms": round(send_cpu, 2),
+        "sent_cpu_percent": round(100 * send_cpu / step_cpu, 1),
     }
+
+
+def _send(distributed: DistributedContext, num_bytes: int) -> torch.Tensor:
+    """Send so many bytes to the next rank, and receive those of the one before."""
+    own = torch.ones(num_bytes, dtype=torch.uint8)
+    other, rank, size = torch.empty_like(own).fill_(0), distributed.rank, distributed.size
+    distributed.barrier()
+    began = _clocks()
+    for work in [dist.isend(own, (rank + 1) % size), dist.irecv(other, (rank - 1) % size)]:
+        assert work is not None
+        work.wait()
+    return _clocks() - began
 
 
 def _clocks() -> torch.Tensor:
@@ -98,7 +122,13 @@ def main() -> None:
     options = parser.parse_args(arguments(QUICK))
     run = RankRunner(torch_source())
     measured = import_module("tests.benchmarks.shard_copies").measure  # ranks import it by name
-    print(json.dumps(run(measured, options.ranks, options.mb, options.records, options.pairs)[0]))
+    num = options.ranks
+    with (
+        TemporaryDirectory() as folder,
+        holding_copies(RunDir(Path(folder)), range(num), [""] * num),
+    ):
+        how = (options.mb, options.records, options.pairs, folder)
+        print(json.dumps(run(measured, num, *how)[0]))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -34,12 +34,14 @@ from det_jupyter.agent.runs.survivors import end_part, saved_by_survivors, watch
 from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.rank_processes import (
+    RankExit,
     RankProcesses,
     StartFailed,
     kill_group,
     until_gone,
     write_records,
 )
+from det_jupyter.agent.tunnel.copies import HeldCopies, copies_shards, holding_copies
 from det_jupyter.agent.tunnel.dialing import Unreached
 from det_jupyter.agent.tunnel.interfaces import used_interfaces
 from det_jupyter.agent.tunnel.part import LinkedPart, open_part
@@ -108,6 +110,7 @@ class Runner:
             owners = [home for home in run.plan.homes if home in self._runs]
             self._runs[owners[0] if owners else agents[0]][run.id] = run
         self._active: dict[str, ActiveRun] = {}
+        self._held: dict[str, asyncio.Task[None]] = {}  # what others may need of ended gangs
         self._watched_until: dict[str, float] = {}  # by agent, in the loop's time
         self._launcher = launcher
         self._lifeline_fd = lifeline_fd
@@ -174,6 +177,8 @@ class Runner:
                 if active := self._active.get(command.allocation_id):
                     end_part(active) if command.lets_save else active.kill()
             case CloseRun():
+                if held := self._held.pop(command.allocation_id, None):
+                    held.cancel()
                 _close(self._runs[agent_id], command.allocation_id)
             case TakeSamples():
                 until = asyncio.get_running_loop().time() + command.for_s
@@ -289,7 +294,12 @@ class Runner:
             gang.not_started()
             return
         async with AsyncExitStack() as held:
-            part = await held.enter_async_context(self._open_part(run)) if run.link else None
+            copies, part = None, None
+            if copies_shards(run.plan):
+                memory = holding_copies(run.dir, run.ranks, run.plan.homes)
+                copies = held.enter_context(memory)
+            if run.link is not None:
+                part = await held.enter_async_context(self._open_part(run, copies))
             if not await self._get_ready(active, part):
                 gang.not_started()
                 return
@@ -314,23 +324,31 @@ class Runner:
                 gang.not_started()
                 return
             self._note_started(active, processes)
-            if part is not None:
-                held.callback(asyncio.create_task(watch_part(active, part)).cancel)
-            while not gang.is_over:
-                rank_exit = await processes.exits.get()
-                if lease is not None and lease.has_expired_since(lease_number):
-                    active.lose(Loss.MASTER)  # the ranks did not fail, the watcher killed them
-                is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
-                if is_first_failure and await self._exits_too():
-                    active.lose(Loss.LEAVING)
-                elif is_first_failure:  # before the other ranks are killed
-                    gang.ended_at = time.time()
-                    active.memory = self.memory.look(
-                        run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
-                    )
-                    await saved_by_survivors(active, rank_exit)
-                    active.faults = await self._find_faults(active)
-                gang.rank_exited(rank_exit)
+            with ExitStack() as watched:
+                if part is not None:
+                    watched.callback(asyncio.create_task(watch_part(active, part)).cancel)
+                while not gang.is_over:
+                    rank_exit = await processes.exits.get()
+                    if lease is not None and lease.has_expired_since(lease_number):
+                        active.lose(Loss.MASTER)  # the ranks did not fail, the watcher killed them
+                    await self._note_exit(active, rank_exit)
+            if part is not None and copies is not None:  # ranks elsewhere may request copies
+                self._held[run.id] = asyncio.create_task(_hold(held.pop_all()))
+
+    async def _note_exit(self, active: ActiveRun, rank_exit: RankExit) -> None:
+        """Record the exit of a rank; if it is the first that failed, let the others save."""
+        gang = active.gang
+        is_first_failure = gang.state is GangState.RUNNING and rank_exit.exit_code != 0
+        if is_first_failure and await self._exits_too():
+            active.lose(Loss.LEAVING)
+        elif is_first_failure:  # before the other ranks are killed
+            gang.ended_at = time.time()
+            active.memory = self.memory.look(
+                active.run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
+            )
+            await saved_by_survivors(active, rank_exit)
+            active.faults = await self._find_faults(active)
+        gang.rank_exited(rank_exit)
 
     async def _claims_slots(self, run: AgentRun) -> bool:
         """Take the slots of a run, and return whether no other master was faster."""
@@ -351,7 +369,9 @@ class Runner:
                 found |= {slots[slot]: fault for slot, fault in faults.items()}
         return found
 
-    def _open_part(self, run: AgentRun) -> AbstractAsyncContextManager[LinkedPart]:
+    def _open_part(
+        self, run: AgentRun, copies: HeldCopies | None
+    ) -> AbstractAsyncContextManager[LinkedPart]:
         assert run.link is not None
         assert run.sockets is not None
         return open_part(
@@ -361,6 +381,7 @@ class Runner:
             store=shared_store(run.sockets),
             listener=self._remote.listener if self._remote is not None else None,
             master=self._remote.address if self._remote is not None else "",
+            copies=copies,
         )
 
     async def _get_ready(self, active: ActiveRun, part: LinkedPart | None) -> bool:
@@ -409,6 +430,12 @@ class Runner:
         logger.info("allocation=%s is over: exit codes %s", run.id, exited.exit_codes)
         self._active.pop(run.id, None)
         self.news.set()
+
+
+async def _hold(held: AsyncExitStack) -> None:
+    """Hold the copies of a gang, and its part of the tunnel, until this is cancelled."""
+    async with held:
+        await asyncio.Event().wait()
 
 
 def _close(runs: dict[str, AgentRun], allocation_id: str) -> None:

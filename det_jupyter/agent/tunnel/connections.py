@@ -18,7 +18,7 @@ _NUM_DIGITS = 32  # hexadecimal digits in the name of a certificate
 _LINGER_S = 5.0  # how long bytes may still be delivered after the ranks have ended
 
 # What is requested of another agent; see part.py and peers.py.
-Want: TypeAlias = Literal["start", "objects", "store", "port", "measure"]
+Want: TypeAlias = Literal["start", "objects", "store", "port", "measure", "copies", "own_copies"]
 Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -28,12 +28,17 @@ class FirstLine(Wire):
     gang: str  # allocation id
     want: Want
     secret: str = Field(repr=False)
-    agents: list[str] = []  # of `start`: the agents of the part
+    agents: list[str] = []  # of the part
 
 
 def objects_socket(store: Path) -> Path:
     """Return the path of the unix socket of the exchange of objects (core/ranks/meeting.py)."""
     return store.with_name(f"{store.name}-ranks")
+
+
+def copies_socket(store: Path) -> Path:
+    """Return the path of the unix socket for requests of copies (copies.py)."""
+    return store.with_name(f"{store.name}-copies")
 
 
 def port_file(store: Path) -> Path:

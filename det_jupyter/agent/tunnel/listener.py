@@ -28,6 +28,7 @@ from det_jupyter.agent.tunnel.connections import (
     port_file,
     server_name,
 )
+from det_jupyter.agent.tunnel.copies import HeldCopies
 from det_jupyter.agent.tunnel.peers import answer_measure, offer_port
 from det_jupyter.contract.host.pending_connections import PendingConnections
 from det_jupyter.contract.host.tls_listener import TlsListener, listen_for_tls
@@ -51,12 +52,14 @@ class AcceptedGang:
         secret: Secret of the gang.
         store: As in the ranks' specs, if rank 0 is here. None: it is not.
         waits_for: Agents whose parts are not prepared yet.
+        copies: What its ranks have of sharded models, if rank 0 is here.
     """
 
     server_name: str
     secret: str
     store: Path | None
     waits_for: set[str]
+    copies: HeldCopies | None = None
     is_prepared: asyncio.Event = field(default_factory=asyncio.Event)
     connections: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -144,6 +147,7 @@ class GangListener:
         *,
         store: Path | None = None,
         waits_for: Collection[str] = (),
+        copies: HeldCopies | None = None,
     ) -> Iterator[AcceptedGang]:
         """Accept connections for a gang, or for a check of connections, within the block.
 
@@ -151,6 +155,7 @@ class GangListener:
             link: The gang's link, with the key of the certificate.
             store: As in the ranks' specs, if rank 0 is here.
             waits_for: The agents of the other parts, if rank 0 is here.
+            copies: What its ranks have of sharded models, if rank 0 is here.
         """
         name = server_name(link.certificate)
         if link.certificate != self._certificate:  # newer than that of earlier gangs
@@ -161,7 +166,11 @@ class GangListener:
             _load(context, link.certificate + "\n" + link.key)
             self._contexts[name] = context
         gang = AcceptedGang(
-            server_name=name, secret=link.secret, store=store, waits_for=set(waits_for)
+            server_name=name,
+            secret=link.secret,
+            store=store,
+            waits_for=set(waits_for),
+            copies=copies,
         )
         self._gangs[allocation_id] = gang
         try:
@@ -217,6 +226,10 @@ class GangListener:
                 await writer.drain()
             case "objects" | "store" as want if gang.store is not None:
                 await join(connection, await gang.connect(want))
+            case "copies" if gang.copies is not None:
+                await gang.copies.answer(connection)
+            case "own_copies" if gang.copies is not None:
+                await gang.copies.ask(connection, request.agents)
 
     async def _read_request(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -15,6 +15,8 @@ is requested:
                 agent starts its ranks
     objects     answered by `ok`; then bytes are copied both ways, as soon as rank 0 listens
     store       the same
+    copies, own_copies
+                answered by `ok`; then copies of sharded models are requested (copies.py)
     port        answered by `ok`, and by the number of a port that is open until the connection is
                 closed; of any part (peers.py)
     measure     answered by `ok`; then bytes are answered; of any part
@@ -44,6 +46,7 @@ from det_jupyter.agent.tunnel.connections import (
     objects_socket,
     port_file,
 )
+from det_jupyter.agent.tunnel.copies import HeldCopies
 from det_jupyter.agent.tunnel.dialing import Dialer
 from det_jupyter.agent.tunnel.interfaces import find_network
 from det_jupyter.agent.tunnel.listener import GangListener
@@ -65,11 +68,13 @@ class LinkedPart:
         network: How its ranks reach the others.
         dialer: Connects to the agents of the others.
         join_others: Returns when all parts are prepared; see `gather`.
+        copies: What the ranks here have of sharded models, if they copy them.
     """
 
     network: GangNetwork
     dialer: Dialer
     join_others: Callable[[], Coroutine[Any, Any, None]]
+    copies: HeldCopies | None = None
 
     async def gather(self) -> None:
         """Report that this part is prepared; return when all are, and reach each other.
@@ -88,7 +93,10 @@ class LinkedPart:
 
     async def watch(self) -> Cut:
         """Return when another computer cannot be reached any more."""
-        return await peers.watch(self.dialer)
+        cut = await peers.watch(self.dialer)
+        if self.copies is not None:
+            self.copies.cut_off()
+        return cut
 
 
 @asynccontextmanager
@@ -100,6 +108,7 @@ async def open_part(
     store: Path,
     listener: GangListener | None,
     master: str = "",
+    copies: HeldCopies | None = None,
 ) -> AsyncIterator[LinkedPart]:
     """Connect a part with the other ones, and accept their connections, within the block.
 
@@ -108,6 +117,7 @@ async def open_part(
         store: As in the ranks' specs.
         listener: That of this process; None on the master's computer.
         master: Address of the master's computer; "": it is this one.
+        copies: What the ranks here have of sharded models, if they copy them.
 
     Raises:
         LaunchError: This computer has no network to the others.
@@ -118,20 +128,24 @@ async def open_part(
     dialer = Dialer(gang=allocation_id, link=link, here=here)
     is_chief = 0 in groups
     async with AsyncExitStack() as held:
+        if copies is not None:
+            held.callback((await copies.listen(store)).close)
         if listener is not None:
             others = {agent for agent in link.agents if agent not in agents} if is_chief else set()
             gang = held.enter_context(
-                listener.accepting(allocation_id, link, store=store, waits_for=others)
+                listener.accepting(
+                    allocation_id, link, store=store, waits_for=others, copies=copies
+                )
             )
             if is_chief:
-                yield LinkedPart(network, dialer, gang.gather)
+                yield LinkedPart(network, dialer, gang.gather, copies)
                 return
         if is_chief:  # the master gives rank 0 to an agent that others can reach
             raise LaunchError(f"rank 0 is on {here[0]}, which accepts no other agents")
-        tunnel = PartTunnel(dialer=dialer)
+        tunnel = PartTunnel(dialer=dialer, copies=copies)
         await tunnel.open(store)
         held.callback(tunnel.close)
-        yield LinkedPart(network, dialer, tunnel.gather)
+        yield LinkedPart(network, dialer, tunnel.gather, copies)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,6 +153,7 @@ class PartTunnel:
     """The connections to the chief's agent, of a part that is on another computer."""
 
     dialer: Dialer
+    copies: HeldCopies | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _servers: list[asyncio.Server] = field(default_factory=list)
 
@@ -177,6 +192,19 @@ class PartTunnel:
             raise StartFailed(
                 f"the agent of rank 0, at {self.dialer.where(0)}, has ended its part of the gang"
             )
+        if self.copies is not None:
+            await self._exchange_copies(self.copies)
+
+    async def _exchange_copies(self, copies: HeldCopies) -> None:
+        others = [agent for agent in self.dialer.link.agents if agent not in self.dialer.here]
+        asking = await self.dialer.connect(0, "copies")
+        self._start(copies.ask(asking, others))
+        self._start(copies.answer(await self.dialer.connect(0, "own_copies")))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _forwarder(
         self, want: Literal["objects", "store"]

@@ -12,6 +12,8 @@ runs/<allocation id>/
     stacks-<rank>.<pid>  the same of a process that the rank has forked
     recorder-<rank>      torch's flight recorder as JSON, written when the agent requests it
     step-<rank>          the step page of a rank whose last step the others can save
+    copy-<rank>-<0, 1>   memory of the agent for a rank's copies of sharded models
+    copies               the agent's socket for requests of such copies of other computers
     wanted/              requests for checkpoints, which the agent fetches to this computer
     unsent/              a file for each checkpoint that is not in its bucket yet
     work/                copy of the context directory: the working directory of the ranks
@@ -75,6 +77,7 @@ class RunDir:
     closed = _File("closed")
     wanted = _File("wanted")
     unsent = _File("unsent")
+    copies = _File("copies")
     work = _File("work")
 
     def journal(self, rank: int) -> Path:
@@ -91,6 +94,9 @@ class RunDir:
 
     def step(self, rank: int) -> Path:
         return self.path / f"step-{rank}"
+
+    def copy(self, rank: int, number: int) -> Path:
+        return self.path / f"copy-{rank}-{number}"
 
     def connection_file(self, rank: int) -> Path:
         return self.path / f"kernel-{rank}.json"

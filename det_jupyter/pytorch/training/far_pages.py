@@ -2,7 +2,8 @@
 
     before a step    every rank sends its generators' states after this batch, and its metrics of
                      the batches before. A rank that has received those of all ranks may step; one
-                     that has not, since another rank has ended, has those after the batch before
+                     that has not, since another rank has ended, has those after the batch before.
+                     With sharded models it is after the step, with their copies (shard_copies.py)
     after an event   the same, since events may draw numbers
 
 So the ranks of each computer have what the state after their last batch needs, and no message can
@@ -61,7 +62,8 @@ class FarPages:
         self._sent = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
         self._received = [torch.zeros_like(self._sent) for _ in range(distributed.size)]
         self._is_over = threading.Event()
-        start_own(threading.Thread(target=self._watch, args=(folder,), name="far-pages"))
+        self._watcher = threading.Thread(target=self._watch, args=(folder,), name="far-pages")
+        start_own(self._watcher)
 
     def note_row(self, steps_completed: int, numbers: Sequence[float]) -> None:
         """Keep the metrics of the last batch, which are sent with the next exchange."""
@@ -87,8 +89,9 @@ class FarPages:
             _store(page, self._received[rank].numpy().tobytes())
 
     def close(self) -> None:
-        """Stop the thread."""
+        """Stop the thread: when this returns, it shuts no connection any more."""
         self._is_over.set()
+        self._watcher.join()
 
     def _watch(self, folder: RunDir) -> None:
         with suppress(OSError, ValueError):  # the run's folder was removed

@@ -34,7 +34,8 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
       (in windows of several batches: any hook of batches)
 
 Pages of ranks on other computers are received from them (far_pages.py), without buffers, and the
-survivors of each computer save by themselves. Sharded models are copied (shard_copies.py).
+survivors of each computer save by themselves. Sharded models are copied (shard_copies.py); nothing
+is saved of them if a whole computer is lost.
 
 [m] A batch costs 2 µs in a tight loop, and more for models with buffers.
 """
@@ -62,13 +63,14 @@ from det_jupyter.pytorch.data.generators import (
     pack_generators,
     unpack_generators,
 )
+from det_jupyter.pytorch.messages import give_notice
 from det_jupyter.pytorch.parallel import is_sharded
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
 from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
-from det_jupyter.pytorch.training.shard_copies import ShardCopies
+from det_jupyter.pytorch.training.shard_copies import CopyLost, ShardCopies
 from det_jupyter.pytorch.training.whole_state import can_save_for_all
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
@@ -134,8 +136,11 @@ class LastStep:
         self._in_windows = context.position.aggregation_frequency > 1
         self._buffers = buffers_of(models)
         self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
-        if any(map(is_sharded, models)):
-            self.shards = ShardCopies(self.core.distributed, models, context.optimizers)
+        if any(map(is_sharded, models)) and (info := self.core.info) is not None:
+            elsewhere = () if self.far is None else self.far.pages
+            self.shards = ShardCopies(
+                self.core.distributed, models, context.optimizers, info.folder, elsewhere
+            )
         self._schedulers = [one.scheduler for one in context.lr_schedulers]
         self._scheduled: list[Any] = []
         self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
@@ -157,6 +162,10 @@ class LastStep:
         On several computers, and with sharded models, it is collective.
         """
         self._write(steps_completed)
+        self.note_step(steps_completed)
+
+    def note_step(self, steps_completed: int) -> None:
+        """Copy sharded models, and exchange pages with other computers; collective, as `note`."""
         if self.shards is not None:
             self.shards.note(steps_completed)
         if self.far is not None:
@@ -238,7 +247,7 @@ class LastStep:
 
     def close(self) -> None:
         """Unmap the page."""
-        for each in (self.page, self.shards, self.far, self.watch):
+        for each in (self.page, self.far, self.watch):
             if each is not None:
                 each.close()
 
@@ -273,6 +282,9 @@ class LastStep:
             self._write_rows()
             if is_whole and (self._kept_at == steps_completed or batches == steps_completed):
                 is_saved = self._save(steps_completed, write)
+        except CopyLost as lost:
+            text = f"the last step could not be saved: {lost}"
+            give_notice(text, self.core.distributed.rank, self.core.sink)
         except Exception as problem:  # the user's callbacks may raise anything
             sys.stderr.write(f"the last step could not be saved: {problem}\n")
         finally:

@@ -217,7 +217,8 @@ class Loop:
 
         try:
             self.context.stepping.note_exchange = keep.note_exchange
-            self.context.stepping.before_step = None if keep.far is None else keep.note
+            if keep.far is not None and keep.shards is None:
+                self.context.stepping.before_step = keep.note
             if keep.watch is not None:
                 self.context.stepping.await_exchange = keep.await_exchange
             yield
@@ -345,7 +346,7 @@ class Loop:
     def _after_step(self) -> None:
         """Note the step, update the scaler, step the schedulers, report this run's first step."""
         if self._last_step is not None and self._last_step.shards is not None:
-            self._last_step.shards.note(self.steps_completed + 1)
+            self._last_step.note_step(self.steps_completed + 1)
         self.context.stepping.after_step()
         if self.context.lr_schedulers:
             self._step_schedulers()

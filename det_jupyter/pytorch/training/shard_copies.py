@@ -1,8 +1,8 @@
 """Copies of what only one rank has of sharded models and their optimizers, which outlive the rank.
 
     a rank has    two copies in turn: its state after the last step, and after the one before
-    a copy has    a word: the batches trained, -1 while it is written; then the rank's parts of
-                  parameters and of states of optimizers, and its buffers
+    a copy has    a head, with the batches trained (contract/run/shard_memory.py); then the rank's
+                  parts of parameters and of states of optimizers, and its buffers
     each step     ends with a copy and an exchange with all ranks, before schedulers step
 
 A rank that has finished the exchange thus finds copies of all ranks after this step. One that
@@ -11,10 +11,14 @@ rank overwrites them in the next step only, or in an event after this one, befor
 meet again. What an event leaves is copied, too; of a rank that ends in that, the copy before is
 taken.
 
-The memory is a file without a name (memfd), opened by all ranks of the computer: it outlives
-`kill -9`, and is free when the last of them ends. A copy gets new memory when tensors are added,
-as optimizers do in their first step. There is none of tensors that are not plain memory, or if the
-copies of all ranks would take more than half of the free memory: then nothing is saved.
+The memory is a file of the agent (agent/tunnel/copies.py), which all ranks of the computer open.
+It outlives `kill -9`, and is free when the run is over. It grows when tensors are added, as
+optimizers do in their first step. Nothing is copied of tensors that are not plain memory, or if
+the copies of the ranks here would take more than half of the free memory: then nothing is saved.
+
+A rank that saves fetches the copies of ranks on other computers. These ranks do not overwrite them
+meanwhile, as they cannot end another step without this rank. A computer that is lost takes its
+copies along: then nothing is saved.
 """
 
 from __future__ import annotations
@@ -22,23 +26,30 @@ from __future__ import annotations
 import copy
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from det_jupyter.contract.host.control_groups import free_memory
+from det_jupyter.contract.host.rundir import RunDir
+from det_jupyter.contract.run.shard_memory import (
+    FOUND,
+    HEAD_BYTES,
+    UNREACHED,
+    CopyRequest,
+    fetch_copy,
+)
+from det_jupyter.contract.values.text import size
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import CheckpointError
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.training_state import ModelStates
 from det_jupyter.pytorch.training.page_buffers import in_page, is_plain, total_bytes
 
-_HEAD_BYTES = 16  # a word, and room that aligns what follows
 _PART_OF_FREE = 0.5
 Layout = list[tuple[torch.Size, torch.dtype]]  # shapes and types of a rank's tensors
 
@@ -49,51 +60,40 @@ class _Place(NamedTuple):
     number: int
 
 
-class _Offer(NamedTuple):
-    """New memory of a rank, for the others to open."""
-
-    path: Path
-    layout: Layout
+class CopyLost(CheckpointError):
+    """A rank's copy of its part of the models is not there, or cannot be fetched."""
 
 
 class _Memory:
-    """The mapped memory of a rank's copy."""
+    """The memory of a rank's copy."""
 
-    def __init__(self, offer: _Offer) -> None:
-        with offer.path.open("r+b") as file:
-            view = memoryview(mmap.mmap(file.fileno(), 0))
+    def __init__(self, memory: mmap.mmap, layout: Layout) -> None:
+        view = memoryview(memory)
         self.word = view[:8].cast("q")
-        self.tensors = in_page(_likes(offer.layout), view[_HEAD_BYTES:])
+        self.tensors = in_page(_likes(layout), view[HEAD_BYTES:])
 
 
 @dataclass(slots=True)
 class _Copy:
     """The state after one step."""
 
+    number: int
     state: Any = None  # with places where tensors are
     dims: list[int | None] = field(default_factory=list)  # along which tensors are divided
     layout: Layout | None = None  # of this rank
-    file: BinaryIO | None = None  # of this rank's memory, open for the others
-    by_rank: dict[int, _Memory] = field(default_factory=dict)
-
-    def lacking(self, steps: int, ranks: Iterable[int]) -> list[int]:
-        """Return the ranks whose state after these batches is not here."""
-        found = self.by_rank
-        return [rank for rank in ranks if rank not in found or found[rank].word[0] != steps]
-
-    def close(self) -> None:
-        """Close the file; memory that is mapped stays."""
-        if self.file is not None:
-            self.file.close()
+    here: dict[int, _Memory] = field(default_factory=dict)  # by rank
+    elsewhere: dict[int, Layout] = field(default_factory=dict)  # by rank
 
 
 class ShardCopies:
-    """The copies of all ranks, which are on one computer and have the same models and optimizers.
+    """The copies of all ranks, which have the same models and optimizers.
 
     Args:
         distributed: The ranks.
         models: Sharded models.
         optimizers: All optimizers.
+        folder: The run's folder, with the memory of the ranks here.
+        elsewhere: The ranks on other computers.
     """
 
     def __init__(
@@ -101,20 +101,29 @@ class ShardCopies:
         distributed: DistributedContext,
         models: Sequence[nn.Module],
         optimizers: Sequence[torch.optim.Optimizer],
+        folder: RunDir,
+        elsewhere: Container[int] = (),
     ) -> None:
         self._distributed = distributed
         self._models = models
         self._optimizers = optimizers
-        self._last, self._older = _Copy(), _Copy()
+        self._folder = folder
+        self._here = [rank for rank in range(distributed.size) if rank not in elsewhere]
+        self._last, self._older = _Copy(0), _Copy(1)
 
     def note(self, steps_completed: int) -> None:
         """Copy the state as that after these batches. Collective."""
         self._last, self._older = self._older, self._last
-        offer = self._write(steps_completed)
-        for rank, offered in enumerate(self._distributed.allgather(offer)):
-            if offered is not None and rank != self._distributed.rank:
-                with suppress(OSError):  # the rank has ended
-                    self._last.by_rank[rank] = _Memory(offered)
+        kept = self._last
+        layout = self._write(steps_completed)
+        for rank, new in enumerate(self._distributed.allgather(layout)):
+            if new is None or rank == self._distributed.rank:
+                continue
+            if rank in self._here:
+                with suppress(OSError):  # the user's code has removed the folder
+                    kept.here[rank] = _Memory(self._mapped(rank, kept), new)
+            else:
+                kept.elsewhere[rank] = new
 
     def states(self, steps_completed: int) -> ModelStates:
         """Return the whole states after these batches. Not collective.
@@ -122,16 +131,14 @@ class ShardCopies:
         Parameter groups are the present ones, and buffers of models those of rank 0.
 
         Raises:
-            CheckpointError: A rank's copy is not there.
+            CopyLost: A rank's copy is not there, or cannot be fetched.
         """
-        ranks = range(self._distributed.size)
-        lacking, kept = min(
-            ((kept.lacking(steps_completed, ranks), kept) for kept in (self._last, self._older)),
-            key=lambda found: len(found[0]),
-        )
-        if lacking:
-            raise CheckpointError(f"rank {lacking[0]} has left no copy of its part of the model")
-        by_rank = [kept.by_rank[rank].tensors for rank in ranks]
+        try:
+            kept, by_rank = self._last, self._all(self._last, steps_completed)
+        except CopyLost:
+            if self._lacking(self._older, steps_completed):
+                raise
+            kept, by_rank = self._older, self._all(self._older, steps_completed)
         whole = [
             parts[0] if dim is None else torch.cat(parts, dim)
             for dim, *parts in zip(kept.dims, *by_rank, strict=True)
@@ -146,45 +153,78 @@ class ShardCopies:
             exchanges=[self._own_buffers(kept, tensors, whole) for tensors in by_rank],
         )
 
-    def close(self) -> None:
-        """Close the files of this rank's copies."""
-        self._last.close()
-        self._older.close()
+    def _lacking(self, kept: _Copy, steps: int) -> list[int]:
+        """Return the ranks here that have left no copy of the state after these batches."""
+        found = kept.here
+        return [rank for rank in self._here if rank not in found or found[rank].word[0] != steps]
+
+    def _all(self, kept: _Copy, steps: int) -> list[Sequence[torch.Tensor]]:
+        """Return the tensors of all ranks; fetch those of ranks on other computers."""
+        if lacking := self._lacking(kept, steps):
+            raise _no_copy(lacking[0])
+        self._check_memory(kept)
+        return [
+            (kept.here[rank] if rank in self._here else self._fetched(rank, kept, steps)).tensors
+            for rank in range(self._distributed.size)
+        ]
+
+    def _check_memory(self, kept: _Copy) -> None:
+        """Raise CopyLost if this computer has no room for copies of ranks elsewhere."""
+        fetched = sum(map(_size, kept.elsewhere.values()))
+        needed = 2 * fetched + sum(total_bytes(memory.tensors) for memory in kept.here.values())
+        if fetched and needed > (free := free_memory()):
+            raise CopyLost(
+                f"putting the parts of the model together takes {size(needed)} of memory, "
+                f"{size(free)} are free"
+            )
+
+    def _fetched(self, rank: int, kept: _Copy, steps: int) -> _Memory:
+        """Return the copy of a rank on another computer."""
+        if (layout := kept.elsewhere.get(rank)) is None:
+            raise _no_copy(rank)
+        memory = mmap.mmap(-1, _size(layout))
+        request = CopyRequest(rank, kept.number, steps, len(memory))
+        answer = fetch_copy(self._folder.copies, request, memoryview(memory))
+        if answer == UNREACHED:
+            raise CopyLost(f"rank {rank}'s copy of its part of the model is lost with its agent")
+        if answer != FOUND:
+            raise _no_copy(rank)
+        return _Memory(memory, layout)
 
     @torch.no_grad()
-    def _write(self, steps_completed: int) -> _Offer | None:
-        """Write this rank's copy; return its memory if that is new."""
+    def _write(self, steps_completed: int) -> Layout | None:
+        """Write this rank's copy; return its layout if that is new."""
         kept, own = self._last, self._distributed.rank
         tensors: list[torch.Tensor] = []
         kept.state = _without_tensors(self._state(), tensors)
         kept.dims = [parallel.divided_along(tensor) for tensor in tensors]
         parts = [parallel.local_part(tensor) for tensor in tensors]
-        layout, offer = [(part.shape, part.dtype) for part in parts], None
-        if layout != kept.layout:
-            kept.close()
+        layout = [(part.shape, part.dtype) for part in parts]
+        is_new = layout != kept.layout
+        if is_new:
             kept.layout = layout
-            kept.by_rank.pop(own, None)
+            kept.here.pop(own, None)
             if is_plain(parts) and not any(map(parallel.is_partial, tensors)):
-                offer = self._new_memory(kept, layout)
-        if (memory := kept.by_rank.get(own)) is not None:
+                with suppress(OSError):  # the user's code has removed the folder
+                    self._open_own(kept, layout)
+        if (memory := kept.here.get(own)) is not None:
             memory.word[0] = -1
             torch._foreach_copy_(memory.tensors, parts)
             memory.word[0] = steps_completed
-        return offer
+        return layout if is_new and memory is not None else None
 
-    def _new_memory(self, kept: _Copy, layout: Layout) -> _Offer | None:
-        """Create this rank's memory of a copy; return None if it cannot, or too little is free."""
-        size = _HEAD_BYTES + (total_bytes(_likes(layout)) or 1)  # no memory would have no tensors
-        if 2 * size * self._distributed.size > _PART_OF_FREE * free_memory():
-            return None
-        try:
-            kept.file = open(os.memfd_create("shard"), "w+b")  # noqa: SIM115  # others open it
-            kept.file.truncate(size)
-            offer = _Offer(Path(f"/proc/{os.getpid()}/fd/{kept.file.fileno()}"), layout)
-            kept.by_rank[self._distributed.rank] = _Memory(offer)
-        except OSError:
-            return None
-        return offer
+    def _open_own(self, kept: _Copy, layout: Layout) -> None:
+        """Map the memory of this rank's copy, unless the copies here would take too much."""
+        own, num_bytes = self._distributed.rank, _size(layout)
+        if 2 * num_bytes * len(self._here) <= _PART_OF_FREE * free_memory():
+            kept.here[own] = _Memory(self._mapped(own, kept, num_bytes), layout)
+
+    def _mapped(self, rank: int, kept: _Copy, num_bytes: int = 0) -> mmap.mmap:
+        """Map the memory of a copy of a rank here, which gets at least this size."""
+        with self._folder.copy(rank, kept.number).open("r+b") as file:
+            if os.fstat(file.fileno()).st_size < num_bytes:  # never smaller: others have mapped it
+                file.truncate(num_bytes)
+            return mmap.mmap(file.fileno(), 0)
 
     def _state(self) -> dict[str, Any]:
         states = (optimizer.state_dict() for optimizer in self._optimizers)
@@ -214,6 +254,15 @@ class ShardCopies:
         if not any(by_model):
             return None
         return [{"compression": None, "buffers": found} if found else None for found in by_model]
+
+
+def _no_copy(rank: int) -> CopyLost:
+    return CopyLost(f"rank {rank} has left no copy of its part of the model")
+
+
+def _size(layout: Layout) -> int:
+    """Return the bytes of a copy; without tensors one more than its head, as for `in_page`."""
+    return HEAD_BYTES + (total_bytes(_likes(layout)) or 1)
 
 
 def _likes(layout: Layout) -> list[torch.Tensor]:

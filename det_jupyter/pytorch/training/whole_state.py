@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from det_jupyter.core import TrialInfo
@@ -29,18 +27,19 @@ def can_save_for_all(info: TrialInfo, context: PyTorchTrialContext, callbacks: C
     """Return whether a rank can save for all ranks, and its steps and callbacks are known."""
     models = context.models
     is_whole = all(isinstance(m, DistributedModel) and m.low_rank is None for m in models)
-    is_copied = all(map(is_sharded, models)) and can_copy(info, context.device, callbacks)
+    rank = context.distributed.rank
+    is_copied = all(map(is_sharded, models)) and can_copy(info, rank, context.device, callbacks)
     if not models or not (is_whole or is_copied) or context.reducers.are_there:
         return False
     in_windows = context.position.aggregation_frequency > 1
     return context.stepping.sees_steps and not have_to_be_called(callbacks, in_windows)
 
 
-def can_copy(info: TrialInfo, device: torch.device, callbacks: Callbacks) -> bool:
+def can_copy(info: TrialInfo, rank: int, device: torch.device, callbacks: Callbacks) -> bool:
     """Return whether copies of sharded models (shard_copies.py) are all that a rank has."""
     has_own = callbacks.keep_state or any(map(callbacks.overrides, _HOOKS_AFTER_COPY))
-    is_here = device.type == "cpu" and not info.addresses and hasattr(os, "memfd_create")
-    return is_here and not has_own
+    has_memory = device.type == "cpu" and info.folder.copy(rank, 0).exists()
+    return has_memory and not has_own
 
 
 def have_to_be_called(callbacks: Callbacks, in_windows: bool) -> bool:

@@ -19,6 +19,7 @@ from det_jupyter.agent.starting.rank_processes import RankExit, RankProcesses, S
 from det_jupyter.agent.tunnel.dialing import Unreached
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import (
+    CloseRun,
     Cut,
     GangExited,
     GangLink,
@@ -50,6 +51,7 @@ class World:
         self.network = NETWORK
         self.unreached: Unreached | None = None
         self.is_gathered, self.is_cut = asyncio.Event(), asyncio.Event()
+        self.is_closed = asyncio.Event()
         self.has_expired = False
         self.start_fails = False
         self.specs: list[RankSpec] = []
@@ -68,7 +70,10 @@ class World:
         self, allocation_id: str, link: GangLink, **how: Any
     ) -> AsyncIterator[Any]:
         self.opened.append((allocation_id, link, how))
-        yield self
+        try:
+            yield self
+        finally:
+            self.is_closed.set()
 
     async def gather(self) -> None:
         if self.unreached is not None:
@@ -98,7 +103,7 @@ class World:
         self.killed.append(pid)
         self.exits.put_nowait(RankExit(1, -9))
 
-    def start(self, *, is_remote: bool = True) -> tuple[Runner, AgentRun]:
+    def start(self, *, is_remote: bool = True, **config: Any) -> tuple[Runner, AgentRun]:
         remote: Any = remote_master()
         remote = SimpleNamespace(lease=self, listener=remote.listener, address="10.0.0.9")
         runner = Runner(
@@ -110,7 +115,7 @@ class World:
             num_threads=1,
             remote=remote if is_remote else None,
         )
-        plan = make_plan(ID, [], agent_ids=["a", "b"])
+        plan = make_plan(ID, [], agent_ids=["a", "b"], config=config)
         runner.carry_out(StartGang(plan=plan, link=LINK), agent_id="b")
         return runner, runner.runs_of("b")[ID]
 
@@ -240,3 +245,21 @@ def test_a_part_that_waits_for_the_others_can_be_killed(world: World) -> None:
 
     exited = asyncio.run(act())
     assert (exited.killed, exited.lost, exited.exit_codes) == (True, False, {1: None})
+
+
+def test_copies_of_ranks_that_have_ended_are_there_until_the_run_is_closed(world: World) -> None:
+    async def act() -> None:
+        runner, run = world.start(optimizations={"sharding": "fsdp"})
+        world.is_gathered.set()
+        await until(lambda: run.started)
+        copy = run.dir.copy(1, 0)
+        copy.write_bytes(b"state")
+        world.exits.put_nowait(RankExit(1, -9))
+        await until(lambda: run.exited)
+        await asyncio.sleep(0)
+        assert (copy.read_bytes(), world.is_closed.is_set()) == (b"state", False)
+        runner.carry_out(CloseRun(allocation_id=ID), agent_id="b")
+        await world.is_closed.wait()
+        assert not copy.exists()
+
+    asyncio.run(act())

@@ -45,7 +45,7 @@ from det_jupyter.contract.messages import (
     SwitchSlots,
     Unarchive,
 )
-from det_jupyter.contract.run.journal import ChangeMade, TraceSaved
+from det_jupyter.contract.run.journal import ChangeMade, LastStepSaved, TraceSaved
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.master.machine.machine import Command, Machine, ToAgent
@@ -141,8 +141,8 @@ WAITING_CAUSES = {
 PRIORITIES = st.sampled_from([1, 20, 42, 99])
 
 
-class RandomLife(RuleBasedStateMachine):
-    """Random events of users, agents and ranks."""
+class Life(RuleBasedStateMachine):
+    """Random events of agents and ranks, and what users ask of experiments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,6 +222,200 @@ class RandomLife(RuleBasedStateMachine):
         if present:
             choices = st.sampled_from(present) | st.sampled_from(present) | choices
         return data.draw(choices)
+
+    @rule(
+        agent_id=AGENTS,
+        slots=st.none() | st.lists(st.integers(0, 4), max_size=2),
+        enabled=st.booleans(),
+        drain=st.booleans(),
+    )
+    def switch(self, agent_id: str, slots: list[int] | None, enabled: bool, drain: bool) -> None:
+        self.tell(SwitchSlots(agent_id=agent_id, slots=slots, enabled=enabled, drain=drain))
+
+    @rule()
+    def let_slots_settle(self) -> None:
+        self.now += 11.0
+        self.tell(SlotsSettled())
+
+    @rule(request_=REQUESTS, experiment_id=st.integers(1, 6))
+    def ask(self, request_: type[Pause], experiment_id: int) -> None:
+        self.tell(request_(experiment_id=experiment_id))
+
+    @rule(experiment_id=st.integers(1, 6))
+    def pause_at_once(self, experiment_id: int) -> None:
+        self.tell(Pause(experiment_id=experiment_id, at_once=True))
+
+    @rule(data=st.data(), agent_id=AGENTS, slots=st.integers(1, 4))
+    def register(self, data: st.DataObject, agent_id: str, slots: int) -> None:
+        # An agent cannot have a run that was never started there.
+        not_here = {
+            t.allocation.id
+            for t in self.machine.state.trials.values()
+            if t.allocation is not None
+            and agent_id not in [part.agent_id for part in t.allocation.parts]
+        }
+        possible = [id for id in self.run_ids() if id not in not_here]
+        runs = data.draw(st.dictionaries(st.sampled_from(possible), st.booleans(), max_size=4))
+        self.tell(registered(slots, runs, agent_id=agent_id, port=PORTS[agent_id]))
+
+    @rule(agent_id=AGENTS, problem=st.sampled_from(["", "it is stopped"]))
+    def go_silent(self, agent_id: str, problem: str) -> None:
+        self.tell(AgentAway(agent_id=agent_id, problem=problem))
+
+    @rule(agent_id=AGENTS)
+    def lose(self, agent_id: str) -> None:
+        self.tell(AgentLost(agent_id=agent_id))
+
+    @rule(agent_id=AGENTS)
+    def remove(self, agent_id: str) -> None:
+        self.tell(AgentRemoved(agent_id=agent_id))
+
+    @rule(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        self.tell(started(run_id, self.some_part(data, run_id)))
+
+    @rule(data=st.data())
+    def come_up(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        for rank in self.some_part(data, run_id):
+            self.tell(up(rank, run_id))
+
+    @rule(data=st.data())
+    def get_going(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        found = self.machine.state.find_allocation(run_id)
+        for part in found[1].parts if found is not None else []:
+            self.tell(started(run_id, part.ranks))
+            for rank in part.ranks:
+                self.tell(up(rank, run_id))
+        self.tell(first_step(allocation_id=run_id))
+
+    @rule(data=st.data(), steps=STEPS, metric=METRICS)
+    def validate(self, data: st.DataObject, steps: int, metric: float | None) -> None:
+        self.tell(validated(steps, metric, self.some_run(data)))
+
+    @rule(data=st.data(), steps=STEPS)
+    def save(self, data: st.DataObject, steps: int) -> None:
+        self.tell(saved(steps, f"uuid{len(self.history)}", self.some_run(data)))
+
+    @rule(data=st.data(), steps=STEPS, is_stored=st.booleans(), is_over=st.booleans())
+    def survive(self, data: st.DataObject, steps: int, is_stored: bool, is_over: bool) -> None:
+        """Kill a rank of a part; ranks of some parts save the last step."""
+        run_id = self.some_run(data)
+        ranks = self.some_part(data, run_id)
+        for rank in data.draw(st.sampled_from([[], ranks[:1], [ranks[0], ranks[-1]], [0]])):
+            if is_stored:
+                self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
+            record = LastStepSaved(at=self.now, steps_completed=steps, repeats=1)
+            self.tell(RecordArrived(allocation_id=run_id, rank=rank, record=record))
+        if is_over:
+            codes = dict.fromkeys(ranks, 1) | {ranks[0]: -9}
+            self.tell(exited(run_id, codes=codes, first_failed=ranks[0], batch=steps))
+
+    @rule(data=st.data(), is_current=st.booleans())
+    def reach(self, data: st.DataObject, is_current: bool) -> None:
+        run_id = self.some_run(data)
+        found = self.machine.state.find_allocation(run_id)
+        target = found[0].target if found and is_current else Length("batches", 4)
+        self.tell(reached(target.amount if target else 1, run_id, target))
+
+    @rule(data=st.data())
+    def reach_and_complete(self, data: st.DataObject) -> None:
+        run_id = self.some_run(data)
+        found = self.machine.state.find_allocation(run_id)
+        if found and found[0].target:
+            steps = found[0].target.amount
+            self.tell(validated(steps, data.draw(METRICS), run_id))
+            self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
+            self.tell(reached(steps, run_id))
+            self.tell(ended("completed", steps, allocation_id=run_id))
+
+    @rule(data=st.data(), reason=REASONS)
+    def end_run(self, data: st.DataObject, reason: str) -> None:
+        self.tell(ended(reason, allocation_id=self.some_run(data)))
+
+    @rule(data=st.data(), final=st.booleans())
+    def fail(self, data: st.DataObject, final: bool) -> None:
+        self.tell(failed(final=final, allocation_id=self.some_run(data)))
+
+    @rule(data=st.data())
+    def step(self, data: st.DataObject) -> None:
+        self.tell(first_step(allocation_id=self.some_run(data)))
+
+    @rule(data=st.data(), facts=EXITS)
+    def exit(self, data: st.DataObject, facts: dict[str, Any]) -> None:
+        run_id = self.some_run(data)
+        ranks = self.some_part(data, run_id)
+        if "first_failed" in facts:
+            facts = facts | {"first_failed": ranks[0]}
+        facts = dict(facts)
+        code = facts.pop("code", 0)
+        self.tell(exited(run_id, codes=dict.fromkeys(ranks, 0) | {ranks[0]: code}, **facts))
+
+    @rule()
+    def restart_from_a_snapshot(self) -> None:
+        text = self.machine.dump()
+        self.machine = Machine(MachineState.model_validate_json(text))
+
+    @invariant()
+    def everything_holds(self) -> None:
+        check_machine(self.machine)
+
+    @invariant()
+    def whoever_does_not_run_can_be_told_why(self) -> None:
+        reasons = reasons_of(self.machine, self.now)
+        for trial in self.machine.state.trials.values():
+            reason = reasons.of(trial)
+            assert reason.sentence
+            allocation = trial.allocation
+            waits = allocation is not None and allocation.state is AllocationState.QUEUED
+            assert waits == (reason.cause in WAITING_CAUSES), reason
+            assert waits == (reason.position is not None), reason
+
+    @invariant()
+    def the_queue_and_the_slots_can_be_shown(self) -> None:
+        reasons = reasons_of(self.machine, self.now)
+        shown = cluster_view(self.machine, reasons.of, now=self.now, limit=1000)
+        assert shown.num_waiting == len(shown.queue)
+        held = sum(job.num_running for job in job_entries(self.machine))
+        assert held == sum(trial.holds_slots for trial in self.machine.state.trials.values())
+        experiments = self.machine.state.experiments.values()
+        by_hand = [each.id for each in experiments if each.is_unmanaged]
+        trials = self.machine.state.trials.values()
+        by_hand_held = [t.id for t in trials if t.holds_slots and t.experiment_id in by_hand]
+        assert held == len(shown.holding) + len(by_hand_held)
+
+    @invariant()
+    def what_is_over_stays_as_it_was(self) -> None:
+        state = self.machine.state
+        parts: list[Experiment | Trial] = [*state.experiments.values(), *state.trials.values()]
+        for part in parts:
+            key = (type(part).__name__, part.id)
+            if part.state.is_terminal:
+                # When the experiment ends, files of trials that ended before are deleted as well.
+                text = part.model_dump_json(exclude={"checkpoints"})
+                assert self.ended.setdefault(key, text) == text
+            else:
+                assert key not in self.ended
+
+    @invariant()
+    def the_number_of_the_last_event_is_their_count(self) -> None:
+        assert self.machine.state.seq == len(self.history)
+
+    def teardown(self) -> None:
+        replayed = Machine()
+        commands = [
+            command
+            for now, text in self.history
+            for command in replayed.handle(parse_event(text), now)
+        ]
+        assert replayed.dump() == self.machine.dump()
+        assert commands == self.commands
+
+
+class RandomLife(Life):
+    """The same, and all that users can do besides."""
 
     @rule(
         slots=st.integers(0, 6),
@@ -348,20 +542,6 @@ class RandomLife(RuleBasedStateMachine):
 
     @rule(
         agent_id=AGENTS,
-        slots=st.none() | st.lists(st.integers(0, 4), max_size=2),
-        enabled=st.booleans(),
-        drain=st.booleans(),
-    )
-    def switch(self, agent_id: str, slots: list[int] | None, enabled: bool, drain: bool) -> None:
-        self.tell(SwitchSlots(agent_id=agent_id, slots=slots, enabled=enabled, drain=drain))
-
-    @rule()
-    def let_slots_settle(self) -> None:
-        self.now += 11.0
-        self.tell(SlotsSettled())
-
-    @rule(
-        agent_id=AGENTS,
         slots=st.sets(st.integers(0, 4), max_size=2),
         claim=st.sampled_from(["", "", "held", "next"]),
     )
@@ -464,31 +644,6 @@ class RandomLife(RuleBasedStateMachine):
         del event.config["searcher"]
         self.tell(event)
 
-    @rule(request_=REQUESTS, experiment_id=st.integers(1, 6))
-    def ask(self, request_: type[Pause], experiment_id: int) -> None:
-        self.tell(request_(experiment_id=experiment_id))
-
-    @rule(experiment_id=st.integers(1, 6))
-    def pause_at_once(self, experiment_id: int) -> None:
-        self.tell(Pause(experiment_id=experiment_id, at_once=True))
-
-    @rule(data=st.data(), agent_id=AGENTS, slots=st.integers(1, 4))
-    def register(self, data: st.DataObject, agent_id: str, slots: int) -> None:
-        # An agent cannot have a run that was never started there.
-        not_here = {
-            t.allocation.id
-            for t in self.machine.state.trials.values()
-            if t.allocation is not None
-            and agent_id not in [part.agent_id for part in t.allocation.parts]
-        }
-        possible = [id for id in self.run_ids() if id not in not_here]
-        runs = data.draw(st.dictionaries(st.sampled_from(possible), st.booleans(), max_size=4))
-        self.tell(registered(slots, runs, agent_id=agent_id, port=PORTS[agent_id]))
-
-    @rule(agent_id=AGENTS, problem=st.sampled_from(["", "it is stopped"]))
-    def go_silent(self, agent_id: str, problem: str) -> None:
-        self.tell(AgentAway(agent_id=agent_id, problem=problem))
-
     @rule(by_s=st.sampled_from([-7200.0, 3.0, 7200.0]))
     def set_clock(self, by_s: float) -> None:
         for experiment in self.machine.state.experiments.values():
@@ -508,54 +663,9 @@ class RandomLife(RuleBasedStateMachine):
                 )
             )
 
-    @rule(agent_id=AGENTS)
-    def lose(self, agent_id: str) -> None:
-        self.tell(AgentLost(agent_id=agent_id))
-
-    @rule(agent_id=AGENTS)
-    def remove(self, agent_id: str) -> None:
-        self.tell(AgentRemoved(agent_id=agent_id))
-
     @rule(names=st.lists(st.sampled_from(["ray", "night"]), unique=True))
     def change_clusters(self, names: list[str]) -> None:
         self.tell(ClustersChanged(names=names))
-
-    @rule(data=st.data())
-    def start(self, data: st.DataObject) -> None:
-        run_id = self.some_run(data)
-        self.tell(started(run_id, self.some_part(data, run_id)))
-
-    @rule(data=st.data())
-    def come_up(self, data: st.DataObject) -> None:
-        run_id = self.some_run(data)
-        for rank in self.some_part(data, run_id):
-            self.tell(up(rank, run_id))
-
-    @rule(data=st.data(), steps=STEPS, metric=METRICS)
-    def validate(self, data: st.DataObject, steps: int, metric: float | None) -> None:
-        self.tell(validated(steps, metric, self.some_run(data)))
-
-    @rule(data=st.data(), steps=STEPS)
-    def save(self, data: st.DataObject, steps: int) -> None:
-        self.tell(saved(steps, f"uuid{len(self.history)}", self.some_run(data)))
-
-    @rule(data=st.data(), is_current=st.booleans())
-    def reach(self, data: st.DataObject, is_current: bool) -> None:
-        run_id = self.some_run(data)
-        found = self.machine.state.find_allocation(run_id)
-        target = found[0].target if found and is_current else Length("batches", 4)
-        self.tell(reached(target.amount if target else 1, run_id, target))
-
-    @rule(data=st.data())
-    def reach_and_complete(self, data: st.DataObject) -> None:
-        run_id = self.some_run(data)
-        found = self.machine.state.find_allocation(run_id)
-        if found and found[0].target:
-            steps = found[0].target.amount
-            self.tell(validated(steps, data.draw(METRICS), run_id))
-            self.tell(saved(steps, f"uuid{len(self.history)}", run_id))
-            self.tell(reached(steps, run_id))
-            self.tell(ended("completed", steps, allocation_id=run_id))
 
     @rule(trial_id=st.integers(1, 8), ranks=st.none() | st.sampled_from([[0], [0, 1]]))
     def order(self, trial_id: int, ranks: list[int] | None) -> None:
@@ -605,90 +715,9 @@ class RandomLife(RuleBasedStateMachine):
             )
         )
 
-    @rule(data=st.data(), reason=REASONS)
-    def end_run(self, data: st.DataObject, reason: str) -> None:
-        self.tell(ended(reason, allocation_id=self.some_run(data)))
-
-    @rule(data=st.data(), final=st.booleans())
-    def fail(self, data: st.DataObject, final: bool) -> None:
-        self.tell(failed(final=final, allocation_id=self.some_run(data)))
-
-    @rule(data=st.data())
-    def step(self, data: st.DataObject) -> None:
-        self.tell(first_step(allocation_id=self.some_run(data)))
-
-    @rule(data=st.data(), facts=EXITS)
-    def exit(self, data: st.DataObject, facts: dict[str, Any]) -> None:
-        run_id = self.some_run(data)
-        ranks = self.some_part(data, run_id)
-        if "first_failed" in facts:
-            facts = facts | {"first_failed": ranks[0]}
-        facts = dict(facts)
-        code = facts.pop("code", 0)
-        self.tell(exited(run_id, codes=dict.fromkeys(ranks, 0) | {ranks[0]: code}, **facts))
-
-    @rule()
-    def restart_from_a_snapshot(self) -> None:
-        text = self.machine.dump()
-        self.machine = Machine(MachineState.model_validate_json(text))
-
-    @invariant()
-    def everything_holds(self) -> None:
-        check_machine(self.machine)
-
-    @invariant()
-    def whoever_does_not_run_can_be_told_why(self) -> None:
-        reasons = reasons_of(self.machine, self.now)
-        for trial in self.machine.state.trials.values():
-            reason = reasons.of(trial)
-            assert reason.sentence
-            allocation = trial.allocation
-            waits = allocation is not None and allocation.state is AllocationState.QUEUED
-            assert waits == (reason.cause in WAITING_CAUSES), reason
-            assert waits == (reason.position is not None), reason
-
-    @invariant()
-    def the_queue_and_the_slots_can_be_shown(self) -> None:
-        reasons = reasons_of(self.machine, self.now)
-        shown = cluster_view(self.machine, reasons.of, now=self.now, limit=1000)
-        assert shown.num_waiting == len(shown.queue)
-        held = sum(job.num_running for job in job_entries(self.machine))
-        assert held == sum(trial.holds_slots for trial in self.machine.state.trials.values())
-        experiments = self.machine.state.experiments.values()
-        by_hand = [each.id for each in experiments if each.is_unmanaged]
-        trials = self.machine.state.trials.values()
-        by_hand_held = [t.id for t in trials if t.holds_slots and t.experiment_id in by_hand]
-        assert held == len(shown.holding) + len(by_hand_held)
-
-    @invariant()
-    def what_is_over_stays_as_it_was(self) -> None:
-        state = self.machine.state
-        parts: list[Experiment | Trial] = [*state.experiments.values(), *state.trials.values()]
-        for part in parts:
-            key = (type(part).__name__, part.id)
-            if part.state.is_terminal:
-                text = part.model_dump_json()
-                assert self.ended.setdefault(key, text) == text
-            else:
-                assert key not in self.ended
-
-    @invariant()
-    def the_number_of_the_last_event_is_their_count(self) -> None:
-        assert self.machine.state.seq == len(self.history)
-
-    def teardown(self) -> None:
-        replayed = Machine()
-        commands = [
-            command
-            for now, text in self.history
-            for command in replayed.handle(parse_event(text), now)
-        ]
-        assert replayed.dump() == self.machine.dump()
-        assert commands == self.commands
-
 
 class LaterLife(RandomLife):
-    """The same, but one experiment is over and another one runs, both with checkpoints.
+    """As RandomLife, but one experiment is over and another one runs, both with checkpoints.
 
     Histories of this few steps from an empty machine hardly ever delete files.
     """
@@ -709,7 +738,28 @@ class LaterLife(RandomLife):
             self.tell(event)
 
 
+class ElasticLife(Life):
+    """Elastic trials on slots of two computers, whose ranks die and save the last step."""
+
+    @initialize(least=st.integers(1, 3), name=st.sampled_from(["single", "random"]))
+    def begin(self, least: int, name: str) -> None:
+        search: dict[str, Any] = {"name": name, "metric": "error", **LENGTH}
+        if name == "random":
+            search |= {"max_trials": 2, "max_concurrent_trials": 2}
+        for agent_id in ("a", "b"):
+            self.tell(registered(2, agent_id=agent_id, port=PORTS[agent_id]))
+        self.tell(
+            submitted(
+                searcher=search,
+                hyperparameters={"global_batch_size": 12},
+                resources={"slots_per_trial": {"min": least, "max": 6}},
+            )
+        )
+
+
 RandomLife.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestRandomLife = RandomLife.TestCase
 LaterLife.TestCase.settings = settings(max_examples=15, stateful_step_count=40)
 TestLaterLife = LaterLife.TestCase
+ElasticLife.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+TestElasticLife = ElasticLife.TestCase

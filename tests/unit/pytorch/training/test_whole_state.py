@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import torch
 
+from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.core import TrialInfo
 from det_jupyter.pytorch import PyTorchCallback
 from det_jupyter.pytorch.training.whole_state import can_copy, have_to_be_called
@@ -37,20 +39,21 @@ def test_callbacks_that_have_to_be_called_in_a_whole_step(
 
 
 @pytest.mark.parametrize(
-    ("hooks", "addresses", "are_whole"),
+    ("hooks", "are_whole"),
     [
-        ({"on_training_batch_start", "on_validation_end"}, [], True),
-        ({"on_training_batch_end"}, [], False),
-        ({"on_training_epoch_end"}, [], False),
-        ({"state_dict"}, [], False),
-        (set(), ["10.0.0.1", "10.0.0.2"], False),
+        ({"on_training_batch_start", "on_validation_end"}, True),
+        ({"on_training_batch_end"}, False),
+        ({"on_training_epoch_end"}, False),
+        ({"state_dict"}, False),
     ],
 )
 def test_copies_of_a_sharded_model_have_to_be_the_whole_state(
-    hooks: set[str], addresses: list[str], are_whole: bool
+    hooks: set[str], are_whole: bool, tmp_path: Path
 ) -> None:
     callback = type("Own", (PyTorchCallback,), {name: lambda *_: None for name in hooks})()
     callbacks = Callbacks({"own": callback})
-    info = cast(TrialInfo, SimpleNamespace(addresses=addresses))
-    assert can_copy(info, torch.device("cpu"), callbacks) is are_whole
-    assert not can_copy(info, torch.device("cuda"), callbacks)
+    info = cast(TrialInfo, SimpleNamespace(folder=RunDir(tmp_path)))
+    info.folder.copy(1, 0).touch()
+    assert can_copy(info, 1, torch.device("cpu"), callbacks) is are_whole
+    assert not can_copy(info, 1, torch.device("cuda"), callbacks)
+    assert not can_copy(info, 0, torch.device("cpu"), callbacks)  # without memory of its agent
