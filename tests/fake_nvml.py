@@ -51,6 +51,7 @@ class FakeNvml:
         lost: Indices of the GPUs that have fallen off the bus.
         processes: GPU memory by pid, all on the first GPU.
         pcie_s: How long a measurement of PCIe takes.
+        models: The name of each GPU; (): all are of one model.
     """
 
     NVMLError = NVMLError
@@ -76,6 +77,7 @@ class FakeNvml:
         lost: Sequence[int] = (),
         processes: dict[int, int | None] | None = None,
         pcie_s: float = 0.0,
+        models: Sequence[str] = (),
     ) -> None:
         self.num_gpus = num_gpus
         self.mig = mig
@@ -83,6 +85,7 @@ class FakeNvml:
         self.lost = set(lost)
         self.processes = processes or {}
         self.pcie_s = pcie_s
+        self.models = models
         self.throttle_reasons = 0x1
         self.links = {138: 0, 139: 0}  # KiB of traffic, by counter
         self.asked: list[str] = []
@@ -121,7 +124,7 @@ class FakeNvml:
         return uuid
 
     def nvmlDeviceGetName(self, handle: str) -> str:
-        return "NVIDIA H100 80GB HBM3"
+        return self.models[int(handle[4:])] if self.models else "NVIDIA H100 80GB HBM3"
 
     def nvmlDeviceGetUUID(self, handle: str) -> bytes:
         return handle.encode()

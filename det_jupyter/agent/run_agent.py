@@ -44,6 +44,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.host.daemons import keep_trimmed
 from det_jupyter.contract.host.inheritance import find_remains
+from det_jupyter.contract.host.interrupts import Interrupts
 from det_jupyter.contract.host.socket_folders import socket_folder
 from det_jupyter.contract.messages import AgentCredentials
 from det_jupyter.errors import DetError
@@ -94,8 +95,9 @@ async def run_agent(
         )
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, spawner.reap)
+        interrupts = Interrupts(loop.time)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, leave, runner, number, options.grace_s)
+            loop.add_signal_handler(number, leave, runner, number, options.grace_s, interrupts)
         session = uuid.uuid4().hex
         services = []
         sampled = {}
@@ -154,8 +156,10 @@ async def run_agent(
         sys.exit(f"agent {name} ends: {remote.url}: {services[0].dismissal}")
 
 
-def leave(runner: Runner, number: int, grace_s: float) -> None:
+def leave(runner: Runner, number: int, grace_s: float, interrupts: Interrupts) -> None:
     """Order an agent to exit because of a signal, at once if it is its second Ctrl-C."""
+    if number == signal.SIGINT and not interrupts.note():
+        return
     if number == signal.SIGINT and runner.leave_ordered.is_set():
         runner.leave_now()
         return

@@ -45,6 +45,7 @@ class CheckpointDraft:
         self._metadata = dict(metadata)
         self._draft: StorageDraft | None = None
         self._gate = gate
+        self._on_request = gate is not None and gate.is_leaving()
         self.size_bytes = 0  # after the commit
 
     def write(self, fill: Callable[[Path], None], needs_bytes: int) -> Path:
@@ -64,7 +65,9 @@ class CheckpointDraft:
             self.sync()
             return path
 
-        return self._when_room(needs_bytes, write, self.discard)
+        path = self._when_room(needs_bytes, write, self.discard)
+        self._note(is_written=True)
+        return path
 
     def open_when_room(self, needs_bytes: int) -> Path:
         """Return the empty folder to fill, once there is room for files of that size (room.py)."""
@@ -76,6 +79,7 @@ class CheckpointDraft:
         May run in another thread, as `sync` may; writes no record.
         """
         self._draft = self._storage.begin(self.uuid)
+        self._note()
         return self._draft.path
 
     def sync(self) -> None:
@@ -91,6 +95,7 @@ class CheckpointDraft:
             others_bytes: The size of the others' files.
         """
         draft = self._opened()
+        self._note()
         text = json.dumps(self._metadata, indent=2, default=str)
         file = draft.path / METADATA_FILE
 
@@ -123,6 +128,7 @@ class CheckpointDraft:
                 path=path_of(self._storage, self.uuid),
                 size_bytes=size_bytes,
                 metadata=self._metadata,
+                on_request=self._on_request,
             )
             self._sink.write(record)
         except Exception:  # without a record the master would never delete the checkpoint
@@ -131,11 +137,21 @@ class CheckpointDraft:
             if share is not None:
                 shutil.rmtree(share, ignore_errors=True)
             raise
+        self._note(is_open=False)
 
     def discard(self) -> None:
         """Remove the draft. Idempotent; does nothing before `open`."""
         if self._draft is not None:
             self._draft.discard()
+            self._note(is_open=False)
+
+    def note_ending(self) -> None:
+        """Record that what remains to be done may take long: it is not ended meanwhile."""
+        self._note()
+
+    def _note(self, **stage: bool) -> None:
+        if self._gate is not None:
+            self._gate.note_draft(**stage)
 
     @contextmanager
     def filled(self, needs_bytes: int) -> Iterator[Path]:

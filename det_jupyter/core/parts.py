@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from det_jupyter.contract.values.text import ranks_text
 from det_jupyter.core.folders import FolderListing
 from det_jupyter.errors import PartsConflict
 
@@ -74,19 +75,20 @@ def find_conflicts(parts: Sequence[Part], digests: Sequence[Digests]) -> list[st
         digests: For each rank, the digests of those of its files that other ranks have too.
     """
     problems = []
-    folders: dict[str, list[int]] = {}
+    folders: dict[str, set[int]] = {}
     for part in parts:
         found = part.found
         for folder in found.folders | {p for file in found.files for p in _parent_folders(file)}:
-            folders.setdefault(folder, []).append(part.rank)
+            folders.setdefault(folder, set()).add(part.rank)
     for name in sorted(set().union(*(part.found.files for part in parts))):
         ranks = [part.rank for part in parts if name in part.found.files]
         if name in folders:
             problems.append(
-                f"{name}: a file of {_names_of(ranks)}, and a folder of {_names_of(folders[name])}"
+                f"{name}: a file of {ranks_text(ranks)}, "
+                f"and a folder of {ranks_text(folders[name])}"
             )
         if len({own[name] for own in digests if name in own}) > 1:
-            problems.append(f"{name}: different files of {_names_of(ranks)}")
+            problems.append(f"{name}: different files of {ranks_text(ranks)}")
     return problems
 
 
@@ -134,13 +136,6 @@ def _merge(
 def _parent_folders(file: str) -> Iterable[str]:
     names = file.split("/")
     return ("/".join(names[:end]) for end in range(1, len(names)))
-
-
-def _names_of(ranks: Sequence[int]) -> str:
-    unique = sorted(set(ranks))
-    if len(unique) == 1:
-        return f"rank {unique[0]}"
-    return f"ranks {', '.join(map(str, unique[:-1]))} and {unique[-1]}"
 
 
 def refuse(call: str, problems: Sequence[str]) -> None:

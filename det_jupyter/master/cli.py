@@ -12,6 +12,7 @@ from det_jupyter.connection import Session, announced_master, ensure_master, fin
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.messages import DiskStatus, GangPlan
 from det_jupyter.contract.values.reader import SHELL
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import DetError
 from det_jupyter.master.stopping import (
     end_everything,
@@ -92,10 +93,9 @@ def _describe_agent(pid: int, gangs: list[GangPlan]) -> str:
 
 def _describe_processes() -> list[str]:
     pids = find_processes_without_agent()
-    named = ", ".join(f"pid {pid}" for pid in pids[:_MOST_NAMED])
-    more = ", ..." if len(pids) > _MOST_NAMED else ""
+    named = listed((f"pid {pid}" for pid in pids), most=_MOST_NAMED)
     text = (
-        f"Processes run without a master ({named}{more}); `{SHELL.det} master stop "
+        f"Processes run without a master ({named}); `{SHELL.det} master stop "
         "--everything` ends them."
     )
     return [text] if pids else []

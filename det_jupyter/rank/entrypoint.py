@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from difflib import get_close_matches
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -21,9 +21,10 @@ from det_jupyter.contract.trial.context_dir.python_modules import (
 )
 from det_jupyter.contract.trial.rank_arguments import find_function_problem
 from det_jupyter.contract.values.entrypoints import Captured, Imported
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import ConfigError
 
-_MAX_NAMES = 12  # names listed in a message
+MOST_NAMES = 12  # names listed in a message
 
 
 def load_entrypoint(
@@ -147,17 +148,11 @@ def _no_such_module(name: str, missing: str, folder: Path) -> str:
     prefix = f"{parent}." if parent else ""
     near = get_close_matches(missing.rpartition(".")[2], found, 1)
     hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-    has = listed([f"{prefix}{each}" for each in found])
+    has = listed([f"{prefix}{each}" for each in found], most=MOST_NAMES) or "none"
     return (
         f"entrypoint: there is no module {missing} in the folder that ranks work in, nor an "
         f"installed one{hint} (modules there: {has})"
     )
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names for a message."""
-    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-    return f"{', '.join(names[:_MAX_NAMES]) or 'none'}{more}"
 
 
 def _no_such_name(entrypoint: Imported, owner: Any, part: str) -> str:
@@ -173,7 +168,7 @@ def _no_such_name(entrypoint: Imported, owner: Any, part: str) -> str:
     )
     near = get_close_matches(part, made, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    has = listed(made)
+    has = listed(made, most=MOST_NAMES) or "none"
     place = _file_of(owner) if isinstance(owner, ModuleType) else owner.__name__
     return f"entrypoint: {place} has no {part}{hint} (classes and functions there: {has})"
 

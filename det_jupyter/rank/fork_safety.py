@@ -69,11 +69,11 @@ def why_cuda_unusable() -> str:
 
 
 def torch_cuda_version() -> str | None:
-    """Return the version of CUDA or HIP that torch was built for; initialises neither."""
+    """Return the version of CUDA that torch was built for; does not initialise it."""
     torch = sys.modules.get("torch")
-    if torch is None:  # on macOS, where torch has neither
+    if torch is None:  # on macOS, where torch has none
         return None
-    version: str | None = torch.version.cuda or torch.version.hip
+    version: str | None = torch.version.cuda
     return version
 
 

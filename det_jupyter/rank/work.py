@@ -36,10 +36,10 @@ import torch
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.trial.context_dir.python_modules import describe_syntax_error
 from det_jupyter.contract.values.entrypoints import Command, Program
-from det_jupyter.contract.values.text import shortened
+from det_jupyter.contract.values.text import listed, shortened
 from det_jupyter.errors import ConfigError
 from det_jupyter.rank.endings import check_exit, describe_exit, finish_python
-from det_jupyter.rank.entrypoint import listed, put_first
+from det_jupyter.rank.entrypoint import MOST_NAMES, put_first
 
 _MAX_CHARACTERS = 120  # characters of a command
 _PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -150,7 +150,8 @@ def _check_there(path: Path, target: str) -> None:
     there = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
     raise ConfigError(
         f"entrypoint: there is no {target} in the folder that ranks work in (Python files "
-        f"there: {listed(there)}); the context directory has to contain it"
+        f"there: {listed(there, most=MOST_NAMES) or 'none'}); the context directory has to "
+        "contain it"
     )
 
 

@@ -56,18 +56,23 @@ class Questions:
         self._connection = connection
         self._answerers: Mapping[str, Answerer] = {**ANSWERERS, "kept": kept_answer}
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="det-answer")
+        # Buttons act one after the other, in the order in which they were pressed.
+        self._commands = ThreadPoolExecutor(1, thread_name_prefix="det-command")
 
     async def answer(
         self, experiment_id: int, question: Mapping[str, Any], *, may_write: bool
     ) -> dict[str, Any]:
         """Return the answer, or `{"error": ...}`."""
-        if str(question.get("type")) in CHANGING and not may_write:
+        kind = str(question.get("type"))
+        if kind in CHANGING and not may_write:
             return {"error": READ_ONLY}
+        threads = self._commands if kind == "command" else self._threads
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._answer, experiment_id, question)
+        return await loop.run_in_executor(threads, self._answer, experiment_id, question)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._commands):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _answer(self, experiment_id: int, question: Mapping[str, Any]) -> dict[str, Any]:
         try:

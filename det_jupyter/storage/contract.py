@@ -168,7 +168,7 @@ class CheckpointStorage(Protocol):
         """Return the checkpoints in this storage, also damaged and incomplete ones, by name."""
 
     def remove_leftovers(self) -> None:
-        """Remove drafts of writers on this computer that were killed; drafts in use stay."""
+        """Remove drafts of writers that were killed; those that may be in use stay."""
 
     def sweep(self, age_s: float, remove: Collection[str] = ()) -> list[Leftover]:
         """Return what killed writers have left; of it, remove that with the names in `remove`.

@@ -7,7 +7,8 @@
 
 A writer locks its scratch folder while it lives (folder_locks.py). An unlocked scratch folder is
 therefore a leftover. It is removed by the next writer, when the master starts, and when an
-experiment is deleted.
+experiment is deleted; on a drive that other computers may have, whose locks are perhaps not seen,
+once it is a day old.
 
 To delete a checkpoint, its folder is first renamed to `.part-deleted-<uuid>`: a folder that cannot
 be removed completely is then a leftover.
@@ -34,10 +35,12 @@ from det_jupyter.storage.contract import (
     is_name,
     read_metadata,
 )
-from det_jupyter.storage.folder_locks import OpenFolder, make_locked, try_lock
+from det_jupyter.storage.folder_locks import OpenFolder, make_locked, shows_all_locks, try_lock
 from det_jupyter.storage.globs import matching
 
 _SCRATCH = ".part-"
+_DELETED = f"{_SCRATCH}deleted-"
+_SETTLED_S = 86_400.0  # age of a scratch folder that no writer has
 _SHARE = ".share-"
 # Only in det_jupyter's own folders. Of the copies of a bucket's checkpoints: one that is being
 # fetched, and one that is read.
@@ -181,7 +184,7 @@ class DirectoryStorage:
         return left_bytes
 
     def _remove(self, path: Path, uuid: str) -> None:
-        doomed = self.root / f"{_SCRATCH}deleted-{uuid}"
+        doomed = self.root / f"{_DELETED}{uuid}"
         with suppress(FileNotFoundError):  # gone already, or just now
             path.rename(doomed)  # renamed first: no reader finds a part of it
         if doomed.is_dir() and not doomed.is_symlink():
@@ -226,25 +229,30 @@ class DirectoryStorage:
         return found
 
     def remove_leftovers(self) -> None:
-        """Remove scratch folders that are not locked."""
-        for scratch in self.root.glob(f"{_SCRATCH}*"):
+        """Remove scratch folders that are not locked; those of other computers: that are old."""
+        scratches = [*self.root.glob(f"{_SCRATCH}*")]
+        if scratches and not shows_all_locks(self.root):
+            before = self._now() - _SETTLED_S
+            scratches = [each for each in scratches if _is_settled(each, before)]
+        for scratch in scratches:
             _remove_unlocked(scratch)
 
     def sweep(self, age_s: float, remove: Collection[str] = ()) -> list[Leftover]:
         """Return scratch folders that are not locked, and own temporary folders that are old.
 
-        In a folder of the user, scratch folders must be old, too: file systems of several
-        computers may have locks that others do not see.
+        In a folder of the user, and where other computers may have locks that are not seen,
+        scratch folders must be old, too.
         """
         kinds = (_SCRATCH, *_OWN) if self._is_own else (_SCRATCH,)
         paths = sorted(self.root.glob(".*"))
         paths = [path for path in paths if path.name.startswith(kinds) and not path.is_symlink()]
         before = self._now() - age_s if paths else 0.0
+        is_known = self._is_own and shows_all_locks(self.root)
         found = []
         for path in filter(Path.is_dir, paths):
             is_scratch, keeps = path.name.startswith(_SCRATCH), path.name not in remove
             left = _measure(path)
-            is_left = left.changed_at < before or (is_scratch and self._is_own)
+            is_left = left.changed_at < before or (is_scratch and is_known)
             if is_left and is_scratch:
                 is_left = _remove_unlocked(path, dry_run=keeps)
             elif is_left and not keeps:
@@ -278,6 +286,13 @@ def _problem_of(path: Path) -> str:
         return str(error)
     named = metadata.get("uuid") if isinstance(metadata, dict) else None
     return "" if named == path.name else f"its {METADATA_FILE} is that of {named!r}"
+
+
+def _is_settled(scratch: Path, before: float) -> bool:
+    """Return whether a scratch folder is being deleted, or was not changed since `before`."""
+    with suppress(FileNotFoundError):  # another process removes it
+        return scratch.name.startswith(_DELETED) or _measure(scratch).changed_at < before
+    return False
 
 
 def _remove_unlocked(scratch: Path, *, dry_run: bool = False) -> bool:

@@ -20,6 +20,12 @@ from det_jupyter.errors import CheckpointError
 
 _ATTEMPTS = 100  # to lock a new folder, which another writer may have locked for a moment
 _PAUSE_S = 0.01
+# File systems of one computer. With others, such as NFS, several computers may have a folder, and
+# not see each other's locks.
+_OF_ONE_COMPUTER = (
+    "apfs", "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "hfs", "jfs", "overlay", "tmpfs",
+    "ufs", "xfs", "zfs",
+)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -108,3 +114,18 @@ def make_locked(folder: Path) -> OpenFolder:
             lock.close()
         time.sleep(_PAUSE_S)
     raise CheckpointError(f"{folder}: another process holds its lock; it is writing the same one")
+
+
+def shows_all_locks(folder: Path) -> bool:
+    """Return whether locks of all writers are seen here: no other computer has the folder."""
+    import psutil  # not at the top: it is slow to import
+
+    real = Path(os.path.realpath(folder))
+    mounts = [
+        mount
+        for mount in psutil.disk_partitions(all=True)
+        if real.is_relative_to(mount.mountpoint)
+    ]
+    # A later mount covers an earlier one at the same place.
+    innermost = max(reversed(mounts), key=lambda mount: len(mount.mountpoint), default=None)
+    return innermost is not None and innermost.fstype in _OF_ONE_COMPUTER

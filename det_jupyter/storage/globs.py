@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import ConfigError, NotFound
 from det_jupyter.storage.contract import METADATA_FILE
 
@@ -59,11 +60,9 @@ def must_match(path: str, files: Collection[str], globs: Sequence[str]) -> None:
     if not files:
         raise NotFound(f"cannot find checkpoint {uuid} in {where}; is its drive mounted?")
     if not matching(others, globs):
-        names = ", ".join(others[:_SHOWN]) or "no other files"
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        raise NotFound(
-            f"no file of checkpoint {uuid} matches {' or '.join(globs)}; it has {names}{more}"
-        )
+        names = listed(others, most=_SHOWN) or "no other files"
+        given = " or ".join(globs)
+        raise NotFound(f"no file of checkpoint {uuid} matches {given}; it has {names}")
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:

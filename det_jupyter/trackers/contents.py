@@ -20,7 +20,7 @@ from det_jupyter.contract.messages import (
 )
 from det_jupyter.contract.messages.curves import metrics_in
 from det_jupyter.contract.values.nested import flattened
-from det_jupyter.contract.values.text import shortened
+from det_jupyter.contract.values.text import listed, shortened
 
 RunStatus = Literal["waiting", "running", "completed", "canceled", "failed"]
 _LONGEST = 1000  # characters of a sentence
@@ -224,9 +224,7 @@ def remark_on(runs: Mapping[int, Mapping[str, Any]]) -> str:
 
 
 def _trials(ids: Sequence[int]) -> str:
-    named = ", ".join(map(str, ids[:_MOST_NAMED]))
-    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
-    return f"trial {ids[0]}" if len(ids) == 1 else f"trials {named}{more}"
+    return f"trial{'s' * (len(ids) > 1)} {listed(ids, most=_MOST_NAMED)}"
 
 
 def plain_name(name: str) -> str:

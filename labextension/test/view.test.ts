@@ -295,6 +295,23 @@ describe('buttons', () => {
     expect(text('[role=alert]')).toBe('The kernel is busy.');
   });
 
+  it('keeps why one request failed while another one is answered', async () => {
+    const answers: Record<string, () => void> = {};
+    show(state(), command => {
+      const answered = new Promise<void>(resolve => (answers[command] = resolve));
+      return command === 'pause' ? answered : Promise.reject(new Error('it is over'));
+    });
+    button('Pause').click();
+    await vi.advanceTimersByTimeAsync(1000);
+    button('Kill').click();
+    button('Kill').click();
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(text('[role=alert]')).toBe('it is over');
+    answers.pause?.();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(text('[role=alert]')).toBe('it is over');
+  });
+
   it('keeps the focus when a new state changes the buttons', () => {
     show(state());
     button('Pause').focus();

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import State
-from tests.processes import wait_until
+from tests.processes import wait_until, wait_until_gone
 from tests.trials import TRIAL_SOURCE, slow, submit
 
 pytestmark = pytest.mark.e2e
@@ -73,6 +75,42 @@ def test_stuck_ranks_are_ended_at_once_and_the_trial_goes_on_later(
     brake.unlink()
     experiment.activate()
     assert experiment.wait() is State.COMPLETED
+    assert experiment.trial.view.restarts == 0
+
+
+def test_a_pause_is_saved_although_another_rank_is_killed_meanwhile(
+    client: Client, tmp_path: Path
+) -> None:
+    brake, held = tmp_path / "brake", tmp_path / "held"
+    brake.touch()
+    source = (
+        TRIAL_SOURCE.replace("PyTorchTrial\n", "PyTorchCallback, PyTorchTrial\n", 1)
+        + f"""
+    def build_callbacks(self):
+        return {{"slow": SlowWrite()}}
+
+
+class SlowWrite(PyTorchCallback):
+    def on_checkpoint_write_end(self, checkpoint_dir):
+        import pathlib
+        pathlib.Path({str(held)!r}).touch()
+        while pathlib.Path({str(brake)!r}).exists():
+            time.sleep(0.05)
+"""
+    )
+    config = slow(0.02, min_validation_period={"batches": 0})
+    config["searcher"]["max_length"]["batches"] = 2000
+    experiment = submit(client, config, source)
+    wait_until(lambda: experiment.trial.view.steps_completed > BATCH, "it trains")
+    ranks = [rank.view.pid for rank in experiment.trial.ranks]
+    assert experiment.pause(timeout=0) is State.PAUSING
+    wait_until(held.exists, "rank 0 finishes the checkpoint")
+    os.kill(ranks[1], signal.SIGKILL)
+    wait_until_gone(ranks[1])
+    brake.unlink()
+    assert experiment.pause(timeout=None) is State.PAUSED
+    (checkpoint,) = experiment.checkpoints()
+    assert checkpoint.view.steps_completed > BATCH
     assert experiment.trial.view.restarts == 0
 
 

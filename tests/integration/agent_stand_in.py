@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import RankSpec
-from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.run.control_page import ControlPage, OpenDraft
 
 if os.environ.get("DET_TEST_SECOND_THREAD"):
     threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
@@ -105,6 +105,18 @@ def do_obey(spec: RankSpec, exit_code: int) -> NoReturn:
     while not page.is_raised("preempt"):
         time.sleep(0.01)
     os._exit(exit_code)
+
+
+def do_save(spec: RankSpec, end: str) -> None:
+    """Write a checkpoint until the file `end` exists; say in the journal that it is stored."""
+    folder = RunDir(Path(spec.run_dir))
+    page = ControlPage(folder.control)
+    page.note_draft(OpenDraft(os.getpid()))
+    while not os.path.exists(end):
+        time.sleep(0.01)
+    with folder.journal(spec.place.rank).open("a") as journal:
+        journal.write('{"stored": true}\n')
+    page.note_draft(None)
 
 
 def do_sleep(spec: RankSpec, seconds: float) -> None:

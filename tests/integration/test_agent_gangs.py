@@ -8,6 +8,7 @@ import shutil
 import signal
 import statistics
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import psutil
 import pytest
 
 from det_jupyter.contract.messages import SlotView, StartGang
+from det_jupyter.contract.run.control_page import ControlPage
 from tests.integration.agent_support import (
     AgentProcess,
     FakeMaster,
@@ -194,6 +196,21 @@ def test_signalled_gang_leaves_by_itself(master: FakeMaster) -> None:
     assert (ended.exit_codes, ended.killed) == ({0: 0, 1: 0}, False)
 
 
+def test_a_rank_that_writes_a_checkpoint_is_not_ended_with_another(
+    agent: AgentProcess, master: FakeMaster, tmp_path: Path
+) -> None:
+    end = tmp_path / "end"
+    acts = {"0": [["save", str(end)], *FOREVER], "1": FOREVER}
+    started = master.begin(make_plan("saving", acts))
+    with closing(ControlPage(files_of(agent.home, "saving").control)) as page:
+        wait_until(lambda: page.draft() is not None, "it writes a checkpoint")
+    os.kill(started.ranks[1].pid, signal.SIGKILL)
+    wait_until_gone(started.ranks[1].pid)
+    end.touch()
+    assert master.end_of("saving").exit_codes == {0: -9, 1: -9}
+    assert master.text("saving", "journal-0") == '{"stored": true}\n'
+
+
 def test_gang_that_does_not_leave_in_time_is_killed(master: FakeMaster) -> None:
     master.begin(make_plan("stubborn", FOREVER))
     master.signal("stubborn", timeout_s=0.3)
@@ -285,8 +302,8 @@ def test_torch_without_cuda_is_not_given_gpus(master: FakeMaster, tmp_path: Path
     master.order(StartGang(plan=make_plan("cpu-build", [], python=python, slots=GPUS)))
     ended = master.end_of("cpu-build")
     assert ended.error == (
-        f"the torch of {python} is a CPU build but the slots are GPUs; install a CUDA build of "
-        "torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
+        f"the torch of {python} is built without CUDA but the slots are GPUs; install a CUDA "
+        "build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
     )
     assert ended.error_is_final
 

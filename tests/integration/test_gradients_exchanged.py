@@ -381,7 +381,7 @@ def a_step_by_hand_in_fp16(bench: Bench, inputs: torch.Tensor) -> None:
 
 
 @refused(
-    "parameters of Net got no gradient in a batch: right.weight, right.bias.*find_unused_param"
+    "parameters of Net got no gradient in a batch: right.weight and right.bias.*find_unused_param"
 )
 def half_of_it(bench: Bench, inputs: torch.Tensor) -> None:
     bench.learn(bench.model.left_loss(inputs))

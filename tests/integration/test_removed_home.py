@@ -52,7 +52,10 @@ def test_programs_of_a_removed_home_are_ended_and_no_others(tmp_path: Path) -> N
         shutil.rmtree(homes[0])
         command = MasterProcess(homes[0])
         code, printed = command.run("status")
-        assert (code, f"Processes run without a master (pid {ours.pid}," in printed) == (3, True)
+        assert (code, f"Processes run without a master (pid {ours.pid} and" in printed) == (
+            3,
+            True,
+        )
         code, printed = command.run("stop", "--everything")
         assert (code, printed) == (
             0,

@@ -186,7 +186,7 @@ def test_logs_of_a_trial_of_another_experiment_are_refused_with_the_own_ones(
         "there is no trial 99 in experiment 2; it has: 8"
     )
     assert routes.refused(404, "GET", "/experiments/1/logs", **ask).endswith(
-        "there is no trial 99 in experiment 1; it has: 1, 2, 3, 4, 5, …"
+        "there is no trial 99 in experiment 1; it has: 1, 2, 3, 4, 5 and 2 more"
     )
 
 

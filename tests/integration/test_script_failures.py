@@ -135,8 +135,8 @@ def test_parameters_without_gradients_are_named_with_the_remedy(launched: Launch
     codes, told = launched.copies(2)
     assert codes == ["1", "1"]
     assert (
-        "train_batch: parameters of ModuleDict got no gradient in a batch: spare.weight, "
-        "spare.bias. If they are not used in every backward pass, say so: "
+        "train_batch: parameters of ModuleDict got no gradient in a batch: spare.weight "
+        "and spare.bias. If they are not used in every backward pass, say so: "
         "context.wrap_model(model, find_unused_parameters=True)"
     ) in told
     assert "DistributedDataParallel" not in told

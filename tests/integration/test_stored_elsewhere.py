@@ -102,6 +102,33 @@ def test_a_moved_checkpoint_is_read_where_it_is_now_also_after_a_restart(
     assert [path.name for path in own_folder().iterdir()] == ["bad"]
 
 
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_what_a_move_has_left_on_a_drive_is_listed_and_deleted_or_forgotten(
+    det: Det, routes: Routes, tmp_path: Path, *, is_gone: bool
+) -> None:
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    det("c", "move", "good", "--to", str(first))
+    carry_out(routes)
+    det("c", "move", "good", "--to", str(second))
+    if is_gone:
+        first.rename(tmp_path / "unmounted")
+    assert f"Still At           {first}/good" in det("c", "describe", "good").splitlines()
+    with pytest.raises(DetError, match=r"still to be deleted at .*first/good; wait until"):
+        det("c", "move", "good", "--to", str(third))
+    dry = json.loads(det("c", "gc", "--dry-run", "--json"))
+    assert [(each["Why"], each["Path"]) for each in dry] == [("moved", f"{first}/good")]
+    done = det("c", "gc", "--yes").splitlines()
+    assert done[0] == f"Deleted {'0 items (0' if is_gone else '1 item (1'} B)."
+    if is_gone:
+        assert done[1].startswith("Not cleared: cannot find the storage folder")
+        assert done[1].endswith(f"{first}/good is forgotten: delete it by hand if it is there")
+    assert (first / "good").exists() is False
+    det("c", "move", "good", "--to", str(third))
+    carry_out(routes)
+    assert det("c", "gc") == "There is nothing to delete."
+    assert str(first) not in det("c", "describe", "good")
+
+
 def test_a_checkpoint_is_not_moved_to_where_its_copy_is_not_whole(
     client: Client, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from det_jupyter import pytorch
+from det_jupyter.contract.host import interrupts
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
 from det_jupyter.core import RecordList
 from det_jupyter.errors import ConfigError
@@ -122,11 +123,17 @@ def test_a_test_run_tries_every_part_once(tmp_path: Path) -> None:
     assert steps_of(records, CheckpointSaved) == [1]
 
 
-def test_an_interrupt_saves_and_the_training_can_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_signals", [1, 2])
+def test_an_interrupt_saves_and_the_training_can_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_signals: int
+) -> None:
+    monkeypatch.setattr(interrupts, "_TWICE_S", 60.0)
+
     class Interrupted(Tiny):
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
             if batch_idx == 3:
-                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(num_signals):
+                    os.kill(os.getpid(), signal.SIGINT)
             return super().train_batch(batch, epoch_idx, batch_idx)
 
     straight, _ = fit(tmp_path, max_length=Batch(300))

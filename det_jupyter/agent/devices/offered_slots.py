@@ -28,7 +28,9 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import metadata
 
 from det_jupyter.agent.devices.nvml import cuda_devices
 from det_jupyter.contract.host.inheritance import JOB_CORES_VARIABLE
@@ -70,11 +72,22 @@ def offered_agents(
     where = AGENTS_OPTION if options else AGENTS_VARIABLE
     words = options or environ.get(AGENTS_VARIABLE, "").split()
     simulated, ignored = simulated_agents(words, where=where)
-    found = [*ignored, *problems]
+    offers = simulated or [Offer(agent_id=hostname, slots=discover_slots(environ))]
+    is_chosen = bool(simulated) or CPU_SLOTS_VARIABLE in environ
+    found = [*ignored, *problems, *([] if is_chosen else _rocm_problems(offers[0]))]
     for problem in found:
         logger.error("%s", problem)
-    offers = simulated or [Offer(agent_id=hostname, slots=discover_slots(environ))]
     return [replace(offers[0], problems=tuple(found)), *offers[1:]]
+
+
+def _rocm_problems(offer: Offer) -> list[str]:
+    """Return a sentence if the torch of this interpreter is for GPUs that are not offered."""
+    with suppress(metadata.PackageNotFoundError):
+        if offer.slots[0].kind == "cpu" and "+rocm" in metadata.version("torch"):
+            return [
+                "GPUs of AMD (ROCm) are not supported: the slots of this computer are CPU places"
+            ]
+    return []
 
 
 def simulated_agents(words: Sequence[str], *, where: str) -> tuple[list[Offer], list[str]]:

@@ -1,9 +1,12 @@
-"""Waits for the ranks of a gang that save its last step, when other ranks were killed or lost.
+"""Waits for the ranks of a gang that save something, when other ranks were killed or lost.
 
 A rank of a PyTorchTrial that loses another one saves what both have trained, if it can
 (pytorch/training/last_step.py), and exits. So the gang, or its part on this computer, is not ended
-before. Other computers may be silent instead of gone: then the ranks here wait in a collective, so
-the control page says that they have to close their connections. Ranks of NCCL do not notice that
+before. Neither is it while a rank of any trial writes a checkpoint, for a pause for example, which
+it finishes without the others: there is no limit as long as it reads or writes.
+
+Other computers may be silent instead of gone: then the ranks here wait in a collective, so the
+control page says that they have to close their connections. Ranks of NCCL do not notice that
 another one has ended, so the page says that, too (pytorch/training/exchange_watch.py).
 """
 
@@ -14,44 +17,52 @@ import logging
 from collections.abc import Callable
 from contextlib import closing, suppress
 
+import psutil
+
 from det_jupyter.agent.runs.active_run import ActiveRun
 from det_jupyter.agent.starting.rank_processes import RankExit
 from det_jupyter.agent.tunnel.part import LinkedPart
-from det_jupyter.contract.run.control_page import ControlPage
+from det_jupyter.contract.host.processes import birth_of
+from det_jupyter.contract.run.control_page import ControlPage, OpenDraft
 from det_jupyter.contract.run.step_page import SAVE_S, Phase, StepPage, phases
 
 logger = logging.getLogger(__name__)
 
 _NOTICE_S = 10.0  # how long ranks may take for their part of a batch, until they notice
 _LOOK_S = 0.01
+_MOVED_BYTES = 1 << 20  # read or written: progress of a checkpoint
 
 
 async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) -> None:
     """Wait until the ranks that survive have saved the last step, or do not save it.
 
-    Returns at once if the gang has no step pages, or a rank here has failed by itself. The end of
-    the gang may be ordered meanwhile.
+    The last step is not waited for if the gang has no step pages, or a rank here has failed by
+    itself; a checkpoint that is being written is. The gang's end may be ordered meanwhile.
 
     Args:
         active: The run.
         failed: The rank here that has ended first; None: ranks on other computers have ended.
     """
     folder, pids = active.run.dir, active.gang.pids
-    others = {rank: folder.step(rank) for rank in pids if failed is None or rank != failed.rank}
+    pages = [folder.step(rank) for rank in pids if failed is None or rank != failed.rank]
     if failed is not None and not _has_lost_others(active, failed):
-        return
-    if not any(path.exists() for path in others.values()):
-        return
-    if failed is not None:
+        pages = []
+    if failed is not None and any(path.exists() for path in pages):
         _note(active, ControlPage.note_killed)
     loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = since = loop.time()
+    last: tuple[OpenDraft | None, set[Phase]] = None, set()
+    moved_bytes = 0
     while not active.end_ordered.is_set():
-        found = set(phases(others.values()))
-        if Phase.SAVED in found or found <= {Phase.FAILED, Phase.DONE}:
+        draft, found = now = _draft_of(active), set(phases(pages))
+        if Phase.SAVED in found or (draft is None and found <= {Phase.FAILED, Phase.DONE}):
             break
-        limit_s = SAVE_S if found & {Phase.READY, Phase.SAVING} else _NOTICE_S
-        if loop.time() - began > limit_s:
+        is_writing = draft is not None and not draft.is_written
+        io_bytes = _io_bytes(draft.pid) if draft is not None else 0
+        if now != last or (is_writing and io_bytes > moved_bytes + _MOVED_BYTES):
+            last, moved_bytes, since = now, io_bytes, loop.time()
+        is_saving = is_writing or found & {Phase.READY, Phase.SAVING}
+        if loop.time() - since > (SAVE_S if is_saving else _NOTICE_S):
             break
         await asyncio.sleep(_LOOK_S)
     logger.info(
@@ -60,6 +71,22 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) 
         loop.time() - began,
         "ranks on other computers" if failed is None else f"rank {failed.rank}",
     )
+
+
+def _draft_of(active: ActiveRun) -> OpenDraft | None:
+    """Return the checkpoint that a process of the gang here is writing; None: there is none."""
+    with suppress(OSError, ValueError), closing(ControlPage(active.run.dir.control)) as page:
+        draft = page.draft()
+        return draft if draft is not None and birth_of(draft.pid) is not None else None
+    return None
+
+
+def _io_bytes(pid: int) -> int:
+    """Return how many bytes a process has read and written; 0 where that is not known."""
+    with suppress(psutil.Error, AttributeError):  # macOS counts none
+        io = psutil.Process(pid).io_counters()
+        return int(io.read_chars + io.write_chars)
+    return 0
 
 
 def _has_lost_others(active: ActiveRun, failed: RankExit) -> bool:

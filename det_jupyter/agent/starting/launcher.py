@@ -107,6 +107,6 @@ def _check_cuda(plan: GangPlan, ready: ZygoteReady) -> None:
     """Raise LaunchError if the slots are GPUs and torch has no CUDA: every rank would fail."""
     if ready.torch_cuda is None and any(slot.kind == "cuda" for slot in plan.slots):
         raise LaunchError(
-            f"the torch of {plan.python} is a CPU build but the slots are GPUs; install a CUDA "
-            "build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
+            f"the torch of {plan.python} is built without CUDA but the slots are GPUs; install "
+            "a CUDA build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
         )

@@ -15,6 +15,7 @@ from det_jupyter.contract.messages.status import STATUS_WORDS, api_name
 from det_jupyter.contract.values.nested import flattened
 from det_jupyter.contract.values.reader import Reader
 from det_jupyter.contract.values.text import date as date_text
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import Conflict, NotFound
 
 Words = str | Iterable[str] | None
@@ -71,12 +72,11 @@ def find_by_name(client: Client, name: str, reader: Reader) -> int:
     if len(same) > 1:
         each = [
             f"{row.id} (of {date_text(row.created_at)}, {STATUS_WORDS[row.status].lower()})"
-            for row in same[:_MOST_LISTED]
+            for row in same
         ]
-        more = f" and {len(same) - _MOST_LISTED:,} more" if len(same) > _MOST_LISTED else ""
-        listed = f"{', '.join(each)}{more}"
         raise Conflict(
-            f"{len(same)} experiments have the name {name!r}: {listed}; give the number of one"
+            f"{len(same)} experiments have the name {name!r}: "
+            f"{listed(each, most=_MOST_LISTED)}; give the number of one"
         )
     return same[0].id
 

@@ -34,6 +34,7 @@ from det_jupyter.contract.values.entrypoints import (
     Imported,
     Program,
 )
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import Problem
 
 _MAX_NAMES = 12  # listed in a message
@@ -155,8 +156,8 @@ class _Code:
         hint = f"; did you mean {near[0]}?" if near else ""
         kinds = (ast.ClassDef, ast.FunctionDef)
         defined = [node.name for node in parse_module(text).body if isinstance(node, kinds)]
-        listed = ", ".join(defined[:_MAX_NAMES]) or "none"
-        yield f"{file} has no {first}{hint} (classes and functions there: {listed})"
+        has = listed(defined, most=_MAX_NAMES) or "none"
+        yield f"{file} has no {first}{hint} (classes and functions there: {has})"
 
     def check_runnable(self, module: str, args: tuple[str, ...]) -> Iterator[str]:
         package, _, name = module.partition(".")
@@ -240,7 +241,7 @@ class _Code:
         prefix = f"{parent}." if parent else ""
         near = get_close_matches(module.rpartition(".")[2], known, 1)
         hint = f"; did you mean {prefix}{near[0]}?" if near else ""
-        has = ", ".join(f"{prefix}{name}" for name in list(known)[:_MAX_NAMES]) or "none"
+        has = listed((f"{prefix}{name}" for name in known), most=_MAX_NAMES) or "none"
         return (
             f"there is no module {module} in the {self._place}{self._where(file)}, nor an "
             f"installed one{hint} (modules there: {has})"

@@ -201,12 +201,13 @@ class Garbage(Wire):
     Args:
         kind: policy: the policy of its experiment does not keep it. draft: a killed process has
             left it unfinished. upload: a killed upload has left it, in a bucket. unrecorded: it
-            is whole, but its run was killed before it has reported it.
+            is whole, but its run was killed before it has reported it. moved: where a checkpoint
+            was before it was moved; if its files there cannot be deleted, they are forgotten.
         path: A folder, or a location in a bucket.
         changed_at: When it was last written.
     """
 
-    kind: Literal["policy", "draft", "upload", "unrecorded"]
+    kind: Literal["policy", "draft", "upload", "unrecorded", "moved"]
     path: str
     experiment_id: int | None = None
     num_bytes: Count

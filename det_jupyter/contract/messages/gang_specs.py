@@ -197,7 +197,7 @@ class ZygoteReady(Wire):
     version: str
     warmup_s: float
     unsafe: str = ""  # why it cannot fork safely and will refuse to; "": it can
-    # The version of CUDA (or HIP) that torch was built for; None: a CPU build.
+    # The version of CUDA that torch was built for; None: for none (CPUs, ROCm).
     torch_cuda: str | None = None
 
 

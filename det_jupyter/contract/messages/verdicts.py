@@ -6,7 +6,7 @@ from typing import Literal
 
 from det_jupyter.contract.messages.wire import Wire
 from det_jupyter.contract.values.bounds import Fraction, Rank, Timestamp
-from det_jupyter.contract.values.text import brief, size
+from det_jupyter.contract.values.text import brief, listed, size
 
 CauseKind = Literal[
     "compute", "input", "transfer", "communication", "checkpoint", "validation", "straggler",
@@ -50,12 +50,10 @@ class NetworkUse(Wire):
     @property
     def sentence(self) -> str:
         """The exchange in words, without a full stop."""
-        each = [_network_words(one) for one in self.computers[:_MOST_COMPUTERS]]
-        more = len(self.computers) - len(each)
+        each = listed(map(_network_words, self.computers), most=_MOST_COMPUTERS)
         return (
             f"exchanges between {len(self.computers)} computers take {brief(self.seconds)} of "
-            f"{brief(self.batch_s)} a batch; {', '.join(each)}"
-            + (f", and {more} more" if more else "")
+            f"{brief(self.batch_s)} a batch; {each}"
         )
 
 

@@ -12,6 +12,9 @@
             the chief waits for uploads     ranks on other computers     a rank here
             of earlier checkpoints, since   have ended, or are cut off   was killed
 
+    word    1030
+            a process writes a checkpoint: twice its pid, plus one once the files are written
+
 Words are little-endian, unsigned, of 64 bits.
 
 Reading a word is a memory access, so a training loop can read it after every batch. Only the
@@ -53,6 +56,7 @@ _SAVING = 6
 _NEEDED = 1026
 _PARTED = 1028
 _KILLED = 1029
+_DRAFT = 1030
 _FIRST_RANK = 8
 _NUM_RANKS = 508  # ranks that have words
 _FIRST_EXCHANGE = _FIRST_RANK + _NUM_RANKS
@@ -68,6 +72,13 @@ class WaitForRoom(NamedTuple):
     writing: Writing
     since: float  # UTC seconds
     needs_bytes: int
+
+
+class OpenDraft(NamedTuple):
+    """A checkpoint that a process has begun and not finished; `is_written`: but for its end."""
+
+    pid: int
+    is_written: bool = False
 
 
 _WAITS: dict[Writing, int] = {"records": 1024, "checkpoint": 1025, "uploads": 1027}
@@ -160,6 +171,15 @@ class ControlPage:
     def is_killed(self) -> bool:
         """Return whether a rank on this computer was killed: others may wait for it."""
         return self._word(_KILLED) == 1
+
+    def note_draft(self, draft: OpenDraft | None) -> None:
+        """Record the checkpoint that this process writes; None: it has finished it."""
+        _WORD.pack_into(self._map, _DRAFT * _WORD.size, 2 * draft[0] + draft[1] if draft else 0)
+
+    def draft(self) -> OpenDraft | None:
+        """Return the checkpoint that is being written; None: there is none."""
+        word = self._word(_DRAFT)
+        return OpenDraft(word >> 1, bool(word & 1)) if word else None
 
     def note_wait(self, writing: Writing, since: float, needs_bytes: int = 0) -> None:
         """Record since when this rank waits for room or uploads (UTC seconds; 0.0: not)."""

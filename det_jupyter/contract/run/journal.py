@@ -170,6 +170,7 @@ class CheckpointSaved:
     path: str
     size_bytes: Count
     metadata: Metrics
+    on_request: bool = False  # only because the run was requested to leave
     kind: Literal["checkpoint"] = "checkpoint"
 
 

@@ -22,12 +22,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from det_jupyter.contract.host.disk_space import is_enough_room, is_no_room, room_of
-from det_jupyter.contract.run.control_page import ControlPage, Writing
+from det_jupyter.contract.run.control_page import ControlPage, OpenDraft, Writing
 
 MOST_UNSENT = 3  # checkpoints of a run that wait for their upload
 _CHECK_S = 1.0  # interval in which the room is checked before records
@@ -132,6 +132,18 @@ class RoomGate:
         """
         with suppress(FileNotFoundError):  # there is no such folder
             (self._unsent / uuid).touch(mode=0o600)
+
+    def is_leaving(self) -> bool:
+        """Return whether the run saves its state because it was requested to leave."""
+        with suppress(OSError, ValueError), closing(ControlPage(self._control)) as page:
+            return page.saving_since() is not None
+        return False
+
+    def note_draft(self, *, is_open: bool = True, is_written: bool = False) -> None:
+        """Record whether this process writes a checkpoint: the agent does not end it meanwhile."""
+        draft = OpenDraft(os.getpid(), is_written) if is_open else None
+        with suppress(OSError, ValueError), closing(ControlPage(self._control)) as page:
+            page.note_draft(draft)
 
     def _is_behind(self) -> bool:
         try:

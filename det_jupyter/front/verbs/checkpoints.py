@@ -151,6 +151,8 @@ def _described(call: Call, view: CheckpointView) -> str:
         "Size": size(view.size_bytes),
         "Files": ", ".join(f"{name} ({size(num)})" for name, num in files.items()) or None,
     }
+    if view.former:  # where it was moved from
+        rows["Still At"] = view.former
     width = max(map(len, rows))
     return "\n".join(f"{name.ljust(width)}  {cell_text(value)}" for name, value in rows.items())
 

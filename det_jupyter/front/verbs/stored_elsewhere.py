@@ -20,6 +20,7 @@ _WHY = {
     "draft": "unfinished",
     "upload": "upload without an end",
     "unrecorded": "of a killed run",
+    "moved": "left by a move",
 }
 
 

@@ -4,6 +4,8 @@
                   its version of a model was deleted
     draft         folders that a killed process has not finished: it has them locked while it lives
     upload        objects in a bucket without a commit, and unfinished uploads in parts
+    moved         a checkpoint where it was before it was moved, as its drive was away. If it still
+                  cannot be deleted, it is forgotten: the drive may never come back
     unrecorded    whole checkpoints in det_jupyter's own folder that no record names, of a trial
                   that is over, written while it was not. In another folder or a bucket they may
                   be another master's; of another time they are those of a database that is lost
@@ -21,12 +23,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from det_jupyter.contract.messages import CollectedGarbage, DropCheckpoints, Garbage, State
+from det_jupyter.contract.messages import (
+    CheckpointView,
+    CollectedGarbage,
+    DropCheckpoints,
+    Garbage,
+    State,
+)
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
 from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.master.background.deleting import remove_files
 from det_jupyter.master.background.spans import Span, is_written_in, spans_of
+from det_jupyter.master.machine.model.events import CheckpointsDeleted
 from det_jupyter.master.machine.model.lifecycle import OVER
-from det_jupyter.master.machine.rules.retention import find_unneeded
+from det_jupyter.master.machine.rules.retention import find_unneeded, former_deletions
 from det_jupyter.master.service.service import Service
 from det_jupyter.storage import CheckpointStorage, open_storage, path_of, read_metadata
 from det_jupyter.storage.buckets.storage import copies_dir
@@ -65,6 +75,10 @@ async def collect(service: Service, data_dir: Path, paths: Collection[str]) -> C
         else:
             result.found.append(each)
         await asyncio.sleep(0)  # lets requests be served in between
+    for each, one in _moved(service):
+        problems = await _clear_former(service, data_dir, one) if each.path in doomed else []
+        result.problems += problems
+        result.found += [] if problems else [each]
     known = _known_of(service, time.time())
     await asyncio.to_thread(_sweep, known, data_dir, doomed, result)
     if doomed:
@@ -95,6 +109,35 @@ def _unneeded(service: Service) -> list[tuple[Garbage, str]]:
             one.uuid,
         )
         for one in found
+    ]
+
+
+def _moved(service: Service) -> list[tuple[Garbage, CheckpointView]]:
+    """Return the checkpoints that are still to be deleted where they were moved from."""
+    return [
+        (
+            Garbage(
+                kind="moved",
+                path=one.former,
+                experiment_id=one.experiment_id,
+                num_bytes=one.size_bytes,
+                changed_at=one.created_at,
+            ),
+            one,
+        )
+        for one in service.machine.state.checkpoints.values()
+        if one.former
+    ]
+
+
+async def _clear_former(service: Service, data_dir: Path, one: CheckpointView) -> list[str]:
+    """Delete a checkpoint where it was moved from, or forget it; return why it was forgotten."""
+    (command,) = former_deletions(service.machine.state, [one])
+    path, removed = one.former, await asyncio.to_thread(remove_files, command, data_dir)
+    service.take(CheckpointsDeleted(experiment_id=one.experiment_id, uuids=[], former=[one.uuid]))
+    return [
+        f"{problem}; {path} is forgotten: delete it by hand if it is there"
+        for problem in removed.problems
     ]
 
 

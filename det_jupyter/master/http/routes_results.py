@@ -26,6 +26,7 @@ from det_jupyter.contract.messages import (
     Wire,
 )
 from det_jupyter.contract.values.bounds import Whole
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import ConfigError, NotFound, Problem
 from det_jupyter.master.http.responses import (
     JsonResponse,
@@ -152,7 +153,7 @@ def _add_logs(routes: APIRouter, service: Service) -> None:
             )
         if trial_id not in own:
             problem = f"there is no trial {trial_id} in experiment {experiment_id}"
-            named = ", ".join(map(str, own[:_MOST_NAMED])) + ", …" * (len(own) > _MOST_NAMED)
+            named = listed(own, most=_MOST_NAMED)
             raise NotFound(f"{problem}; {f'it has: {named}' if own else 'it has none yet'}")
         return await _read_logs(service, [trial_id], query, lambda: is_trial_over(trial_id))
 

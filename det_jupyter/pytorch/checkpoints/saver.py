@@ -243,6 +243,7 @@ class Saver:
             return
         try:
             path = write.result()
+            write.draft.note_ending()
             self.parts.callbacks.on_checkpoint_write_end(path)
             write.draft.commit()
         except BaseException:  # an interrupt too: no draft may be left

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from det_jupyter.contract.values.text import listed
 from det_jupyter.pytorch.messages import TrialMistake
 from det_jupyter.pytorch.parallel.compression import Compression, LowRank, register_compression
 
@@ -123,8 +124,7 @@ class DistributedModel(DistributedDataParallel):
         found = _UNUSED.search(error)
         ids = {id(parameters[int(index)]) for index in found[1].split()} if found else set()
         unused = [name for name, it in self.module.named_parameters() if id(it) in ids]
-        more = f" and {len(unused) - _MAX_NAMES} more" if len(unused) > _MAX_NAMES else ""
-        which = f": {', '.join(unused[:_MAX_NAMES])}{more}" if unused else ""
+        which = f": {listed(unused, most=_MAX_NAMES)}" if unused else ""
         return (
             f"train_batch: parameters of {type(self.module).__name__} got no gradient in a "
             f"batch{which}. If they are not used in every backward pass, say so: "

@@ -8,11 +8,12 @@ at most the last bit of a result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import ConfigError
 
 
@@ -83,11 +84,11 @@ def reducers_by_name(reducers: Any, names: Sequence[str]) -> dict[str, Reducer]:
         raise ConfigError(f"{where}: got {reducers!r}, expected a Reducer, or a dict of them")
     problems = []
     if missing := sorted(set(names) - reducers.keys()):
-        problems.append(f"{where}: lacks {_listed(missing)}, which evaluate_batch returns")
+        problems.append(f"{where}: lacks {listed(missing)}, which evaluate_batch returns")
     if added := sorted(map(str, reducers.keys() - set(names))):
         problems.append(
-            f"{where}: has {_listed(added)}, which evaluate_batch does not return; "
-            f"it returns {_listed(sorted(names)) or 'nothing'}"
+            f"{where}: has {listed(added)}, which evaluate_batch does not return; "
+            f"it returns {listed(sorted(names)) or 'nothing'}"
         )
     problems += [
         f"{where}: got {reducer!r} for {name!r}, expected a Reducer, such as Reducer.AVG"
@@ -105,7 +106,3 @@ def _reduce(reducer: Reducer, values: Sequence[float]) -> float:
     if any(math.isnan(value) for value in values):  # max() and min() with NaN depend on the order
         return math.nan
     return max(values) if reducer is Reducer.MAX else min(values)
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)

@@ -33,6 +33,7 @@ from det_jupyter import core
 from det_jupyter.config import Length
 from det_jupyter.config.sections import Profiling
 from det_jupyter.contract.host.blobs import BlobStore
+from det_jupyter.contract.host.interrupts import Interrupts
 from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.contract.trial.origin import Origin, name_of_class
@@ -304,26 +305,24 @@ def leaving_on_interrupt(core: Context, *, is_kept: bool = True) -> Iterator[Cal
     if core.info is not None or not is_main:
         yield lambda: False
         return
-    interrupts = 0
+    interrupts = Interrupts()
     previous: Any = signal.getsignal(signal.SIGINT)
     process = os.getpid()
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal interrupts
-        if os.getpid() != process:
+        if os.getpid() != process or not interrupts.note():
             return
-        interrupts += 1
-        if interrupts > 1:
+        if interrupts.num > 1:
             raise KeyboardInterrupt
         what = "the batch and saving" if is_kept else "the batch"
         sys.stderr.write(f"interrupted: finishing {what}; again to stop at once\n")
 
     signal.signal(signal.SIGINT, on_interrupt)
     try:
-        yield lambda: interrupts > 0
+        yield lambda: interrupts.num > 0
     finally:
         signal.signal(signal.SIGINT, previous)
-    if interrupts:
+    if interrupts.num:
         raise KeyboardInterrupt(
             _interrupted_message(core) if is_kept else "the training was interrupted"
         )

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from det_jupyter.contract.trial.source import method_of, returned_metrics
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import Problem
 from det_jupyter.pytorch.data import DataLoader, Share, data_length
 from det_jupyter.pytorch.messages import TrialMistake
@@ -116,12 +117,12 @@ def check_trial_class(trial_class: Any) -> list[str]:
     missing = [method for method in _REQUIRED if not overrides(trial_class, method)]
     if missing:
         pronoun = "it" if len(missing) == 1 else "them"
-        problems.append(f"{name} lacks {_listed(missing)}; define {pronoun} in the class")
+        problems.append(f"{name} lacks {listed(missing)}; define {pronoun} in the class")
     evaluating = [method for method in _ONE_OF if overrides(trial_class, method)]
     if not evaluating:
         problems.append(f"{name} lacks evaluate_batch; define it (or evaluate_full_dataset)")
     if len(evaluating) == 2:
-        problems.append(f"{name} defines both {_listed(evaluating)}; keep one of them")
+        problems.append(f"{name} defines both {listed(evaluating)}; keep one of them")
     return problems
 
 
@@ -140,7 +141,7 @@ def check_constructor(trial_class: type) -> list[str]:
         return [f"{where} does not take the context alone; write `def __init__(self, context)`"]
     surplus = [each.name for each in named[1:] if each.default is each.empty]
     return [
-        f"{where} requires {_listed(surplus)}, and ranks give it the context alone; read "
+        f"{where} requires {listed(surplus)}, and ranks give it the context alone; read "
         "hyperparameters from context.get_hparams(), and give other parameters a default"
     ]
 
@@ -171,10 +172,6 @@ def describe_missing_metric(metric: str, reported: set[str]) -> list[Problem]:
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     known = ", ".join(sorted(reported)) or "nothing"
     return [Problem("searcher.metric", f"the trial reports {known}; got {metric!r}{hint}")]
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def length_function(

@@ -29,6 +29,7 @@ from typing import Any, TypeAlias, TypeVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import BucketProblem
 from det_jupyter.storage.buckets.leftovers import abort_uploads
 from det_jupyter.storage.buckets.opening import open_bucket
@@ -174,12 +175,12 @@ class Objects:
         there = self._list()
         if METADATA_FILE not in there:
             raise BucketProblem(f"checkpoint {self._uuid}: not in {self._location}", "absent")
-        listed = self.read_lists(there) or _unlisted(there)
-        chosen = [name for name in listed if names is None or name in names]
+        files = self.read_lists(there) or _unlisted(there)
+        chosen = [name for name in files if names is None or name in names]
         damaged = {name: "it is not there" for name in chosen if name not in there}
         for name in chosen:
-            if name in there and there[name] != listed[name]["size"]:
-                damaged[name] = f"{there[name]} of {listed[name]['size']} bytes"
+            if name in there and there[name] != files[name]["size"]:
+                damaged[name] = f"{there[name]} of {files[name]['size']} bytes"
         whole = [name for name in chosen if name not in damaged]
         jobs = [
             (name, start, min(start + _RANGE_BYTES, there[name]))
@@ -192,15 +193,13 @@ class Objects:
             path.write_bytes(b"")
         at_once(RANGES, lambda job: self._get_range(folder, *job), jobs)
         for name in whole:
-            expected = listed[name].get("crc32")
+            expected = files[name].get("crc32")
             if expected is not None and _checksum(folder / name) != expected:
                 damaged[name] = "its checksum is another"
         if damaged:
             named = [f"{name} ({why})" for name, why in sorted(damaged.items())]
-            more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
             raise BucketProblem(
-                f"checkpoint {self._path} is damaged: {', '.join(named[:_MOST_NAMED])}{more}",
-                "damaged",
+                f"checkpoint {self._path} is damaged: {listed(named, most=_MOST_NAMED)}", "damaged"
             )
 
     def _get_range(self, folder: Path, name: str, start: int, end: int) -> None:
@@ -213,10 +212,10 @@ class Objects:
 
     def read_lists(self, there: Iterable[str]) -> dict[str, Listed]:
         """Return what the lists among these objects say of each file."""
-        listed: dict[str, Listed] = {}
+        files: dict[str, Listed] = {}
         for name in filter(is_list, sorted(there)):
-            listed |= json.loads(self._read(name))["files"]
-        return listed
+            files |= json.loads(self._read(name))["files"]
+        return files
 
     def delete(self, names: Collection[str] | None) -> None:
         """Remove a checkpoint, or some of its files. Does nothing if there is none.

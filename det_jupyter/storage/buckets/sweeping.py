@@ -16,6 +16,7 @@ from typing import Any
 
 import obstore
 
+from det_jupyter.contract.values.text import listed
 from det_jupyter.storage.buckets.leftovers import PartUploads, Upload
 from det_jupyter.storage.buckets.objects import (
     LIST,
@@ -69,16 +70,15 @@ def _find_problem(location: str, name: str, folder: _Folder) -> str:
     if not folder.is_committed:
         return f"it has no {METADATA_FILE}: its upload or its deletion was broken off"
     try:
-        listed = Objects(location, name).read_lists(folder.sizes)
+        files = Objects(location, name).read_lists(folder.sizes)
     except (ValueError, KeyError, TypeError):
         return "the list of its files is damaged"
     missing = [
         f"{file} ({folder.sizes.get(file, 0)} of {of['size']} bytes)"
-        for file, of in listed.items()
+        for file, of in files.items()
         if folder.sizes.get(file) != of["size"]
     ]
-    more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
-    return f"it is damaged: {', '.join(missing[:_MOST_NAMED])}{more}" if missing else ""
+    return f"it is damaged: {listed(missing, most=_MOST_NAMED)}" if missing else ""
 
 
 def sweep(location: str, age_s: float, remove: Collection[str]) -> list[dict[str, Any]]:
@@ -91,16 +91,16 @@ def sweep(location: str, age_s: float, remove: Collection[str]) -> list[dict[str
     with suppress(OSError):  # without that right, or an answer
         for upload in uploads.find():
             by_folder[upload.name.partition("/")[0]].append(upload)
-    listed = _list(location)
+    there = _list(location)
     found = []
-    for name, folder in sorted(_to_folders(listed).items()):
+    for name, folder in sorted(_to_folders(there).items()):
         parts = by_folder.get(name, [])
         left = _find_left(name, folder, uploads, parts)
         if left is not None and left["changed_at"] < before:
             found.append(left)
             if name in remove:
                 _remove(location, name, before, uploads, parts)
-    probes = [meta for meta in listed if meta["path"].startswith(PROBE) and _at(meta) < before]
+    probes = [meta for meta in there if meta["path"].startswith(PROBE) and _at(meta) < before]
     if doomed := [meta["path"] for meta in probes if meta["path"] in remove]:
         remove_probes(location, doomed)
     return found + [_left(meta["path"], [meta["size"]], [_at(meta)]) for meta in probes]

@@ -18,7 +18,7 @@ from det_jupyter.contract.messages import (
     TrialView,
 )
 from det_jupyter.contract.values.direction import Direction
-from det_jupyter.contract.values.text import count, length, number, one_line
+from det_jupyter.contract.values.text import count, length, listed, number, one_line
 from det_jupyter.view.making.axes import metric_axis
 from det_jupyter.view.making.charts import (
     build_charts,
@@ -256,11 +256,9 @@ def find_remarks(experiment: ExperimentView, rows: Sequence[TrialRow]) -> list[R
 
 
 def _remark(sentence: str, trial_ids: list[int], *, is_failure: bool) -> Remark:
-    named = trial_ids[:MAX_NAMED]
-    names = ", ".join(map(str, named))
-    if len(trial_ids) > len(named):
-        names = f"{names} and {len(trial_ids) - len(named)} more"
+    names = listed(trial_ids, most=MAX_NAMED)
     who = f"trials {names}" if len(trial_ids) > 1 else f"trial {names}"
+    named = trial_ids[:MAX_NAMED]
     return Remark(trial_ids=named, is_failure=is_failure, text=f"{who} {sentence}")
 
 

@@ -45,11 +45,15 @@ export class Notice {
 
   /** Send a request; show a notice if it takes long or is refused. */
   async ask(command: string): Promise<void> {
+    const { slowHint, onCommand } = this._requests;
     this.say('');
-    const slow = setTimeout(() => this.say(this._requests.slowHint), SLOW_AFTER_MS);
+    // Another request may be on its way: what it has been answered stays.
+    const slow = setTimeout(() => this.node.hidden && this.say(slowHint), SLOW_AFTER_MS);
     try {
-      await this._requests.onCommand(command);
-      this.say('');
+      await onCommand(command);
+      if (this._text.textContent === slowHint) {
+        this.say('');
+      }
     } catch (error) {
       this.say(error instanceof Error ? error.message : String(error));
     } finally {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from det_jupyter import core
+from det_jupyter.contract.run.control_page import OpenDraft
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import sharded
 from det_jupyter.core.folders import copy_files
@@ -139,3 +141,36 @@ def test_copy_of_a_rank_that_fills_the_disk_is_removed_and_made_again(
     assert saver.needed() == [100, 100]
     names = {path.name for path in (saver.root / uuid).iterdir()}
     assert names == {"metadata.json", "part-0a", "part-0b", "part-1a", "part-1b"}
+
+
+def test_the_control_page_has_the_checkpoint_that_a_process_writes(
+    disk: Disk, saver: Saver
+) -> None:
+    context, own = saver.of(core.DummyDistributedContext()), os.getpid()
+    seen: list[OpenDraft | None] = []
+    with context.store_path({"steps_completed": 1}):
+        seen.append(disk.page.draft())
+    seen.append(disk.page.draft())
+    draft = context.begin({"steps_completed": 2})
+    draft.write(lambda path: seen.append(disk.page.draft()), 0)
+    seen.append(disk.page.draft())
+    draft.commit()
+    with pytest.raises(KeyError), context.store_path({"steps_completed": 3}):
+        raise KeyError
+    assert [*seen, disk.page.draft()] == [
+        OpenDraft(own),
+        None,
+        OpenDraft(own),
+        OpenDraft(own, True),
+        None,
+    ]
+
+
+def test_a_checkpoint_that_is_begun_to_leave_is_recorded_as_such(disk: Disk, saver: Saver) -> None:
+    context = saver.of(core.DummyDistributedContext())
+    draft = context.begin({"steps_completed": 1})
+    disk.page.note_saving()
+    draft.write(lambda path: None, 0)
+    draft.commit()
+    store(context, 1)
+    assert [each.on_request for each in saver.saved()] == [False, True]

@@ -210,7 +210,9 @@ def first_step(at: float = 52.0, allocation_id: str = "1.1.1") -> RecordArrived:
     return RecordArrived(allocation_id=allocation_id, rank=0, record=record)
 
 
-def saved(steps: int, uuid: str = "", allocation_id: str = "1.1.1") -> RecordArrived:
+def saved(
+    steps: int, uuid: str = "", allocation_id: str = "1.1.1", *, on_request: bool = False
+) -> RecordArrived:
     uuid = uuid or f"ckpt{steps}"
     record = CheckpointSaved(
         at=60.0 + steps,
@@ -219,6 +221,7 @@ def saved(steps: int, uuid: str = "", allocation_id: str = "1.1.1") -> RecordArr
         path=f"/checkpoints/{uuid}",
         size_bytes=1000,
         metadata={},
+        on_request=on_request,
     )
     return RecordArrived(allocation_id=allocation_id, rank=0, record=record)
 

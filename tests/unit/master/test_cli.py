@@ -65,7 +65,7 @@ def test_an_agent_without_a_master_is_described(
 
 
 @pytest.mark.parametrize(
-    ("num", "named"), [(1, "(pid 1)"), (8, "pid 7, pid 8)"), (9, "pid 7, pid 8, ...)")]
+    ("num", "named"), [(1, "(pid 1)"), (8, "pid 7 and pid 8)"), (10, "pid 7, pid 8 and 2 more)")]
 )
 def test_processes_without_an_agent_are_named(
     num: int, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

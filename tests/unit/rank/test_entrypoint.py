@@ -13,7 +13,7 @@ from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.values.entrypoints import Captured, Imported
 from det_jupyter.errors import ConfigError
 from det_jupyter.rank import entrypoint
-from det_jupyter.rank.entrypoint import find_in_module, listed, load_entrypoint, put_first
+from det_jupyter.rank.entrypoint import find_in_module, load_entrypoint, put_first
 from tests.modules import modules_as_before
 from tests.problems import said
 
@@ -68,18 +68,18 @@ def test_modules_of_pythonpath_are_found_after_those_of_the_folder(
     [
         ("ctx_modle", "main",
          "entrypoint: there is no module ctx_modle in the folder that ranks work in, nor an "
-         "installed one; did you mean ctx_model? (modules there: ctx_bad, ctx_model, ctx_pkg)"),
+         "installed one; did you mean ctx_model? (modules there: ctx_bad, ctx_model and ctx_pkg)"),
         ("ctx_pkg.trian", "main",
          "entrypoint: there is no module ctx_pkg.trian in the folder that ranks work in, nor an "
          "installed one; did you mean ctx_pkg.train? (modules there: ctx_pkg.train)"),
         ("zzz.net", "main",
          "entrypoint: there is no module zzz in the folder that ranks work in, nor an "
-         "installed one (modules there: ctx_bad, ctx_model, ctx_pkg)"),
+         "installed one (modules there: ctx_bad, ctx_model and ctx_pkg)"),
         ("ctx_model.net.deep", "main",
          "entrypoint: there is no module ctx_model.net: ctx_model is no package"),
         ("ctx_model", "mian",
          "entrypoint: ctx_model.py has no mian; did you mean main? "
-         "(classes and functions there: Outer, main, needy)"),
+         "(classes and functions there: Outer, main and needy)"),
         ("ctx_model", "Outer.Trail",
          "entrypoint: Outer has no Trail; did you mean Trial? (classes and functions there: "
          "Trial)"),
@@ -185,10 +185,3 @@ def test_a_module_of_the_folder_takes_the_place_of_pythons_and_of_no_other(
     assert [name for name in names if name in sys.modules] == ["shelve", "jsonschema_of_nobody"]
     assert sys.path.count(str(folder)) == 1
     del sys.modules["jsonschema_of_nobody"]
-
-
-def test_of_many_names_some_are_listed_and_the_others_counted() -> None:
-    names = [f"n{number}" for number in range(14)]
-    assert listed(names) == f"{', '.join(names[:12])} and 2 more"
-    assert listed(names[:12]) == ", ".join(names[:12])
-    assert listed([]) == "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 
 from det_jupyter.client.answers.answering import ANSWERERS
 from det_jupyter.contract.documents.codec import unpack
+from det_jupyter.contract.messages import Activate, Pause
 from det_jupyter.errors import DetError, UsageError
 from det_jupyter.reader.frames import ExperimentArgs
 from det_jupyter.reader.live_document import Following
@@ -218,6 +220,34 @@ def test_a_button_does_what_is_offered_to_its_own_experiment() -> None:
         assert bool(answer["error"]) is not is_done
         posted = [path for method, path, _ in wired.asked if method == "POST"]
         assert posted == (["experiments/3/pause"] if is_done else [])
+
+
+def test_buttons_act_in_the_order_in_which_they_were_pressed() -> None:
+    may_pause, changed = threading.Event(), list[str]()
+
+    def change(request: Pause | Activate) -> None:
+        if isinstance(request, Pause):
+            may_pause.wait()
+        changed.append(type(request).__name__)
+
+    client = SimpleNamespace(change=change, experiment=lambda number: experiment(trial()))
+
+    async def act() -> None:
+        connection = SimpleNamespace(client=lambda: client)
+        questions = Questions(cast(MasterConnection, connection), state_of)
+        pressed = [
+            asyncio.create_task(questions.answer(7, question, may_write=True))
+            for verb in ("pause", "activate")
+            for question in [{"type": "command", "command": verb}]
+        ]
+        kept = await questions.answer(7, {"type": "kept"}, may_write=True)
+        assert kept["error"] == ""  # other questions do not wait
+        may_pause.set()
+        await asyncio.gather(*pressed)
+        questions.close()
+
+    asyncio.run(act())
+    assert changed == ["Pause", "Activate"]
 
 
 def test_the_state_that_notebooks_keep_is_answered() -> None:

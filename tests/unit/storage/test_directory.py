@@ -7,11 +7,13 @@ import fcntl
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from det_jupyter.errors import CheckpointError
-from det_jupyter.storage import folder_locks
+from det_jupyter.storage import directory, folder_locks
 from det_jupyter.storage.directory import DirectoryStorage
 
 
@@ -114,6 +116,38 @@ def test_drafts_that_no_process_writes_are_removed_and_nothing_else(
     draft = storage.begin("two")
     assert names_in(storage.root) == [".part-two", ".share-kept", "one"]
     draft.discard()
+
+
+@pytest.mark.parametrize(
+    ("mounts", "are_removed"),
+    [
+        ({"/": "ext4"}, True),
+        ({"/": "nfs4"}, False),
+        ({"/": "ext4", "{folder}": "nfs4"}, False),
+        ({"/": "nfs4", "{folder}": "xfs"}, True),
+        ({"/": "ext4", "{folder}x": "nfs4"}, True),
+        ({}, False),
+    ],
+)
+def test_drafts_that_another_computer_may_have_locked_stay_for_a_day(
+    storage: DirectoryStorage,
+    monkeypatch: pytest.MonkeyPatch,
+    mounts: dict[str, str],
+    *,
+    are_removed: bool,
+) -> None:
+    for name in (".part-new", ".part-deleted-one"):
+        (storage.root / name).mkdir(parents=True)
+    found = [
+        SimpleNamespace(mountpoint=where.format(folder=storage.root.parent), fstype=kind)
+        for where, kind in mounts.items()
+    ]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: found)
+    storage.begin("two").discard()
+    assert names_in(storage.root) == ([] if are_removed else [".part-new"])
+    monkeypatch.setattr(directory, "_SETTLED_S", -60.0)
+    storage.remove_leftovers()
+    assert names_in(storage.root) == []
 
 
 def test_leftovers_stay_where_folders_cannot_be_locked(

@@ -97,7 +97,7 @@ def test_of_many_runs_that_have_changed_five_are_named() -> None:
         "runs that are deleted there get nothing until they are restored (trial 3)"
     )
     again = {number: {"replaces": "x"} for number in range(1, 6)}
-    assert remark_on(again).endswith("(trials 1, 2, 3, 4, 5)")
+    assert remark_on(again).endswith("(trials 1, 2, 3, 4 and 5)")
     both = remark_on({**again, 6: {"replaces": "x"}, 7: {"replaces": "x"}, 8: {"is_deleted": 1}})
     assert both.endswith(
         "(trial 8); runs that were not there any more were made again "

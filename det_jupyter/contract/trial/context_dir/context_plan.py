@@ -10,7 +10,7 @@ from pathlib import Path
 
 from det_jupyter.contract.trial.context_dir.ignoring import IGNORE_FILE
 from det_jupyter.contract.trial.context_dir.walking import Entry, Walk, printable_path
-from det_jupyter.contract.values.text import count, size
+from det_jupyter.contract.values.text import count, listed, size
 from det_jupyter.errors import CaptureError
 
 MAX_BYTES = 95 * 2**20  # Determined's limit
@@ -64,9 +64,7 @@ class ContextPlan:
     def describe(self) -> str:
         """Return a line with the number and size of the files, and the ignored paths."""
         name = f" {printable_path(self.folder)}" if self.folder else ""
-        left = ", ".join(printable_path(each) for each in self.ignored[:_MAX_IGNORED])
-        more = len(self.ignored) - _MAX_IGNORED
-        left += f" and {more} more" if more > 0 else ""
+        left = listed(map(printable_path, self.ignored), most=_MAX_IGNORED)
         return f"Context{name}: {self}" + (f"; stays behind: {left}" if left else "")
 
     def __str__(self) -> str:

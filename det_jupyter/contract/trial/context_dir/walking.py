@@ -7,6 +7,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Literal
@@ -18,10 +19,10 @@ from det_jupyter.contract.trial.context_dir.ignoring import (
     ignore_rules,
     too_slow,
 )
-from det_jupyter.contract.values.text import printable
+from det_jupyter.contract.values.text import listed, printable
 
 _MAX_ENTRIES = 50_000  # a home folder, given by mistake, is refused in less than a second
-_MAX_LISTED = 10
+_listed = partial(listed, most=10)
 _OF_VENVS = "pyvenv.cfg"  # marks a virtual environment, which works only in its own folder
 _KINDS = {
     stat.S_IFSOCK: "socket",
@@ -297,11 +298,6 @@ def printable_path(path: str) -> str:
     """Return a path as printable text on one line, for messages."""
     text = os.fsencode(path).decode("utf-8", "replace")
     return printable(text).replace("\n", "\\n")
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_utf8(name: str) -> bool:

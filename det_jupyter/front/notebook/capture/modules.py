@@ -18,6 +18,8 @@ from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 
+from det_jupyter.contract.values.text import listed
+
 _CODE_SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 _MAX_DATA_FILE_BYTES = 2**20
 _MAX_DATA_BYTES = 32 * 2**20  # data files of one package
@@ -190,10 +192,9 @@ def _without_bulk(
     if sum(sizes[name] for name in small) > _MAX_DATA_BYTES:
         small.clear()
     if left := sorted(sizes.keys() - small):
-        more = f" and {len(left) - 1} more" if len(left) > 1 else ""
         notices.append(
-            f"package {top}: {left[0]}{more} did not travel (data files above 1 MiB, or 32 MiB "
-            f"together); give the trial an absolute path instead"
+            f"package {top}: {listed(left, most=1)} did not travel (data files above 1 MiB, or "
+            "32 MiB together); give the trial an absolute path instead"
         )
     return code | {name: files[name] for name in small}
 

@@ -43,15 +43,28 @@ def tabs_script(client: Client, experiment_id: int, question: answering.Question
 ANSWERERS: Mapping[str, answering.Answerer] = {**answering.ANSWERERS, "tabs": tabs_script}
 
 
+_last_command: dict[int, threading.Thread] = {}  # by experiment
+
+
 def answer_soon(
     client: Client, experiment_id: int, question: answering.Question, send: Send
 ) -> None:
-    """Send the answer from a thread: it may take seconds, and must not delay cells."""
-    threading.Thread(
-        target=lambda: send(answering.answer(client, experiment_id, question, ANSWERERS)),
-        name=f"det-answer-{experiment_id}",
-        daemon=True,
-    ).start()
+    """Send the answer from a thread: it may take seconds, and must not delay cells.
+
+    Buttons act one after the other, in the order in which they were pressed.
+    """
+    is_command = question.get("type") == "command"
+    before = _last_command.get(experiment_id) if is_command else None
+
+    def answer() -> None:
+        if before is not None:
+            before.join()
+        send(answering.answer(client, experiment_id, question, ANSWERERS))
+
+    thread = threading.Thread(target=answer, name=f"det-answer-{experiment_id}", daemon=True)
+    thread.start()
+    if is_command:
+        _last_command[experiment_id] = thread
 
 
 class PageWidget(AnyWidget):

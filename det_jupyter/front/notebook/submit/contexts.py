@@ -15,7 +15,7 @@ from pathlib import Path
 from det_jupyter.contract.trial.context_dir import ContextPlan, plan_context
 from det_jupyter.contract.trial.context_dir.python_modules import find_syntax_error
 from det_jupyter.contract.values.entrypoints import Captured, Entrypoint
-from det_jupyter.contract.values.text import count, printable, size
+from det_jupyter.contract.values.text import count, listed, printable, size
 from det_jupyter.errors import ConfigError, UsageError
 
 _MAX_FILES = 30  # most files that a dry run lists
@@ -96,10 +96,8 @@ def plan_notebook_context(
     texts = {name: script.text for name, script in SCRIPTS.items()}
     plan = plan_context(folder, include=include, scripts=texts, follow_links=follow_links)
     if folder is None and not plan.problems:
-        names = sorted(plan.files)
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         plan.notices.append(
-            f"ranks work in a copy of {', '.join(names[:_MAX_NAMES])}{more} alone; "
+            f"ranks work in a copy of {listed(sorted(plan.files), most=_MAX_NAMES)} alone; "
             "--context . takes the rest of this folder along"
         )
     return plan

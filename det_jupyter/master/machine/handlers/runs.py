@@ -180,6 +180,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             # A checkpoint after the request to leave: no work is lost, even if the run fails
             # later.
             allocation.is_for_rest |= allocation.state is AllocationState.STOPPING
+            if record.on_request:
+                allocation.saved_on_request = record.uuid
         case CheckpointDeleted():
             is_in_bucket = turn.state.experiment(trial.experiment_id).bucket
             if is_in_bucket or any(part.is_remote for part in allocation.parts):

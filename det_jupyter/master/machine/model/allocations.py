@@ -79,6 +79,7 @@ class Allocation(AllocationView):
     # While it is resized: the slots of the next run by agent, in rank order.
     becomes: dict[str, list[int]] = {}
     resized_with: str = ""  # uuid of the checkpoint of its trial's last change of size
+    saved_on_request: str = ""  # uuid of the last checkpoint that is only of its leaving
     # While it leaves: where its ranks are, and how their code handles the request (RanksSeen).
     places: dict[int, RankProgress] = {}
     checked_at: float | None = None

@@ -2,7 +2,8 @@
 
 An elastic trial that is resized saves its state and leaves; its next run starts in the turn in
 which the last one has ended, on the slots that were held for it (`go_on_resized`). The checkpoint
-of the change before is deleted then, if no policy keeps it.
+of the change before is deleted then, if no policy keeps it, and if it was only saved for that:
+code that has just saved by itself may leave without another one.
 """
 
 from __future__ import annotations
@@ -97,5 +98,6 @@ def go_on_resized(turn: Turn, trial: Trial, ended: Allocation) -> bool:
     saved = trial.latest_checkpoint
     if saved is not None and saved != ended.starts_from and ended.is_for_rest:
         delete_replaced(turn, experiment, ended.resized_with)
-        trial.allocation.resized_with = saved.uuid
+        is_of_change = saved.uuid == ended.saved_on_request
+        trial.allocation.resized_with = saved.uuid if is_of_change else ""
     return True

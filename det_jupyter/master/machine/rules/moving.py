@@ -86,7 +86,12 @@ def _find_problem(turn: Turn, uuid: str, checkpoint: CheckpointView | None) -> s
         )
     listed = turn.state.trial(checkpoint.trial_id).checkpoints
     is_deleting = checkpoint.state == "COMPLETED" and uuid not in listed
-    if is_deleting or checkpoint.globs or checkpoint.former:
+    if checkpoint.former:
+        return (
+            f"checkpoint {uuid} was moved, and is still to be deleted at {checkpoint.former}; "
+            "wait until it is gone, or let `checkpoint gc` forget it"
+        )
+    if is_deleting or checkpoint.globs:
         return f"files of checkpoint {uuid} are being deleted; wait until they are gone"
     owner = turn.state.experiment(checkpoint.experiment_id)
     if not owner.state.is_terminal:

@@ -29,6 +29,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from det_jupyter.contract.messages import TemplateView, TimingsView, Verdict
+from det_jupyter.contract.values.text import listed
 from det_jupyter.errors import NotFound
 from det_jupyter.master.service.storing.addresses import Addresses
 from det_jupyter.master.service.storing.database import (
@@ -310,8 +311,7 @@ def _unknown_template(name: str, names: list[str]) -> str:
     if nearest:
         remedy = f"did you mean {nearest[0]}?"
     elif names:
-        more = ", ..." if len(names) > _MOST_NAMED else ""
-        remedy = f"there are {', '.join(names[:_MOST_NAMED])}{more}"
+        remedy = f"there are {listed(names, most=_MOST_NAMED)}"
     else:
         remedy = "there is none yet"
     return f"there is no template {name!r}; {remedy}"

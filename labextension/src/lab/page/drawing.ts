@@ -45,8 +45,6 @@ export interface IExperimentDrawn extends IView {
   choose(trialId: number | null): void;
 }
 
-const VERBS = ['pause', 'activate', 'kill'];
-
 /** Draw an experiment; the caller disposes of `feed`. */
 export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
   const { shared, feed, notebooks, hasBanner } = options;
@@ -61,7 +59,9 @@ export function drawExperiment(options: IExperimentOptions): IExperimentDrawn {
   const view = new ExperimentView({
     trans,
     settings,
-    onCommand: command => carryOut(shared, feed.experimentId, command),
+    onCommand: async command => {
+      await shared.socket.ask(feed.experimentId, 'command', { command });
+    },
     onChoose: choose,
     makeChart: chart => new MetricChart(chart),
     ask: (type, fields) => shared.socket.ask(feed.experimentId, type, fields),
@@ -132,13 +132,6 @@ function keyOf(shared: IDetJupyter, id: number): string {
 }
 
 const loadTabs: LoadTabs = async () => (await import('../../alltabs.js')).makeTabs;
-
-/** Verbs are requests to the master; remedies are questions to the reader, which has their data. */
-async function carryOut(shared: IDetJupyter, id: number, command: string): Promise<void> {
-  await (VERBS.includes(command)
-    ? shared.api.post(`api/experiments/${id}/${command}`)
-    : shared.socket.ask(id, 'command', { command }));
-}
 
 /** Disables buttons that the server would refuse, with the reason. */
 function allowed(shared: IDetJupyter, state: IViewState): IViewState {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
@@ -247,3 +248,16 @@ def test_all_problems_go_along_for_people() -> None:
         "--agent: got 'b', expected NAME=cpu:N, such as left=cpu:8; ignored",
         "--agent: got 'a=cpu:2', but there is an agent a already; ignored",
     )
+
+
+@pytest.mark.usefixtures("two_cores_and_no_gpu")
+def test_gpus_of_amd_are_said_not_to_be_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problems(*options: str, **environ: str) -> tuple[str, ...]:
+        return offered_agents(options, environ, hostname="here")[0].problems
+
+    monkeypatch.setattr(metadata, "version", lambda name: {"torch": "2.8.0+rocm6.4"}[name])
+    (said,) = problems()
+    assert said.startswith("GPUs of AMD (ROCm) are not supported")
+    assert problems("a=cpu:1") == problems(DET_JUPYTER_CPU_SLOTS="1") == ()
+    monkeypatch.setattr(metadata, "version", lambda name: {"torch": "2.8.0+cpu"}[name])
+    assert problems() == ()

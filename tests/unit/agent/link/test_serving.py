@@ -21,6 +21,7 @@ from det_jupyter.agent.runs.lease import Lease
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.connection_files import write_connection_file
+from det_jupyter.contract.host.interrupts import Interrupts
 from det_jupyter.contract.messages import (
     AgentReports,
     Chunk,
@@ -128,6 +129,8 @@ def test_a_second_interrupt_ends_gangs_that_save_at_once(
 ) -> None:
     caplog.set_level("INFO")
     calls = list[str]()
+    now = 10.0
+    interrupts = Interrupts(lambda: now)
 
     async def act() -> None:
         runner = make_runner(folder)
@@ -135,9 +138,14 @@ def test_a_second_interrupt_ends_gangs_that_save_at_once(
         service = AgentService(offer=Offer(agent_id="b", slots=[SLOT]), session="s", runner=runner)
 
         async def save(timeout_s: float) -> None:
+            nonlocal now
             calls.append("save")
-            leave(runner, signal.SIGTERM, 500.0)  # a job of Slurm may signal twice
-            leave(runner, signal.SIGINT, 500.0)
+            leave(runner, signal.SIGTERM, 500.0, interrupts)  # a job of Slurm may signal twice
+            now += 0.2
+            leave(runner, signal.SIGINT, 500.0, interrupts)  # the first one, delivered again
+            assert not runner.hurried.is_set()
+            now += 0.2
+            leave(runner, signal.SIGINT, 500.0, interrupts)
             await asyncio.Event().wait()
 
         async def lose(loss: Loss, timeout_s: float) -> None:
@@ -149,7 +157,7 @@ def test_a_second_interrupt_ends_gangs_that_save_at_once(
         monkeypatch.setattr(runner, "save", save)
         monkeypatch.setattr(runner, "lose", lose)
         monkeypatch.setattr(service, "report_exits", report)
-        leave(runner, signal.SIGINT, 500.0)
+        leave(runner, signal.SIGINT, 500.0, interrupts)
         await serve([service], runner=runner, leave_after_s=3600.0)
 
     asyncio.run(act())

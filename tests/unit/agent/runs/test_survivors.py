@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -144,3 +145,56 @@ def test_ranks_save_before_their_part_is_ended_because_of_others(active: Any) ->
     with closing(StepPage.create(active.run.dir.step(0), os.getpid())) as page:
         page.set_phase(Phase.READY, 3)
     assert end_without_others(active) == ["parted: True", "saved", "killed"]
+
+
+def begin_checkpoint(
+    active: ActiveRun, *, pid: int = os.getpid(), is_written: bool = False
+) -> None:
+    """Let a process of the gang write a checkpoint."""
+    control_page.create_page(active.run.dir.control)
+    with closing(control_page.ControlPage(active.run.dir.control)) as page:
+        page.note_draft(control_page.OpenDraft(pid, is_written))
+
+
+@pytest.mark.parametrize("code", [-9, 1])
+@pytest.mark.parametrize("phase", [None, Phase.TRAINING, Phase.DONE, Phase.FAILED])
+def test_a_checkpoint_that_is_written_is_waited_for_in_any_gang(
+    active: ActiveRun, code: int, phase: Phase | None
+) -> None:
+    begin_checkpoint(active)
+    if phase is not None:
+        with closing(StepPage.create(active.run.dir.step(0), os.getpid())) as page:
+            page.set_phase(phase)
+    assert wait(active, RankExit(1, code), end_after_s=0.4) >= 0.4
+
+
+def test_ranks_have_a_moment_to_finish_a_checkpoint_whose_files_are_written(
+    active: ActiveRun,
+) -> None:
+    begin_checkpoint(active, is_written=True)
+    assert 0.15 <= wait(active) < 5
+
+
+def test_a_checkpoint_of_a_rank_that_has_ended_is_not_waited_for(active: ActiveRun) -> None:
+    begin_checkpoint(active, pid=2**30)
+    assert wait(active) < 0.1
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_slow_checkpoint_has_no_limit_while_bytes_are_read_or_written(
+    active: ActiveRun, monkeypatch: pytest.MonkeyPatch, *, moves: bool
+) -> None:
+    monkeypatch.setattr(survivors, "SAVE_S", 0.2)
+    grown = count(0, 1 << 21 if moves else 1)
+    monkeypatch.setattr(survivors, "_io_bytes", lambda pid: next(grown))
+    begin_checkpoint(active)
+    waited_s = wait(active, end_after_s=1.0 if moves else 5.0)
+    assert waited_s >= 1.0 if moves else 0.2 <= waited_s < 5.0
+
+
+def test_bytes_of_a_process_are_counted() -> None:
+    before = survivors._io_bytes(os.getpid())
+    with open(os.devnull, "wb", buffering=0) as file:
+        file.write(bytes(1 << 16))
+    assert survivors._io_bytes(os.getpid()) >= before + (1 << 16)
+    assert survivors._io_bytes(2**30) == 0

@@ -209,5 +209,5 @@ def test_a_torch_without_cuda_starts_no_ranks_on_gpus(
     if starts:
         assert starting.launch(kind=kind) is FORKED
     else:
-        with pytest.raises(LaunchError, match="is a CPU build but the slots are GPUs"):
+        with pytest.raises(LaunchError, match="is built without CUDA but the slots are GPUs"):
             starting.launch(kind=kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.client.answers.answering import answer
 from det_jupyter.contract.messages import (
+    Activate,
     ChangeResources,
     CheckpointView,
     EffectiveConfig,
@@ -21,6 +23,7 @@ from det_jupyter.contract.messages import (
     LogPage,
     LogQuery,
     ModelView,
+    Pause,
     Series,
     SeriesPage,
     SeriesQuery,
@@ -43,6 +46,8 @@ class Master:
     def __init__(self, error: Exception | None = None, lines: Sequence[str] = ("ERROR",)) -> None:
         self.error, self.lines = error, lines
         self.metrics: list[float | None] = [0.5, 0.9, None]
+        self.may_pause = threading.Event()
+        self.changed: list[str] = []
 
     def experiment_logs(self, experiment_id: int, query: LogQuery, *, trial_id: int) -> LogPage:
         if self.error is not None:
@@ -67,8 +72,12 @@ class Master:
     def trial(self, trial_id: int) -> TrialView:
         return trial(id=trial_id)
 
-    def change(self, request: ChangeResources) -> None:
-        assert request.priority == 30
+    def change(self, request: ChangeResources | Pause | Activate) -> None:
+        if isinstance(request, ChangeResources):
+            assert request.priority == 30
+        elif isinstance(request, Pause):
+            self.may_pause.wait()
+        self.changed.append(type(request).__name__)
 
     def models(self) -> list[ModelView]:
         return []
@@ -93,6 +102,18 @@ def test_the_answer_has_the_lines_and_comes_from_another_thread() -> None:
     assert (said["type"], said["request"], said["error"]) == ("logs", 4, "")
     assert [line["text"] for line in said["lines"]] == ["ERROR"]
     assert (said["total"], said["last_id"], said["is_over"]) == (1, 8, False)
+
+
+def test_buttons_act_in_the_order_in_which_they_were_pressed() -> None:
+    sent: queue.Queue[dict[str, Any]] = queue.Queue()
+    master = Master()
+    for verb in ("pause", "activate"):
+        answer_soon(master.as_client(), 9, {"type": "command", "command": verb}, sent.put)
+    answer_soon(master.as_client(), 9, ASKED, sent.put)  # other questions do not wait
+    assert sent.get()["type"] == "logs"
+    master.may_pause.set()
+    assert [sent.get()["error"], sent.get()["error"]] == ["", ""]
+    assert master.changed == ["Pause", "Activate"]
 
 
 def test_of_the_lines_that_fit_only_the_first_come_when_they_are_asked_for() -> None:

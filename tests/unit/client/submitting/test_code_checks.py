@@ -24,7 +24,7 @@ FILES = {
     "sys.py": "",
     ".detignore": "data/\n",
 }
-MODULES = "(modules there: broken, model_def, pkg, star, sys, train)"
+MODULES = "(modules there: broken, model_def, pkg, star, sys and train)"
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def test_code_that_is_there_is_fine(folder: Path, entrypoint: str | list[str], l
         ("pkg.dep:x", "there is no module pkg.dep in the context directory DIR, nor an installed "
                       "one; did you mean pkg.deep? (modules there: pkg.deep)"),
         ("model_def:Trail",
-         "model_def.py has no Trail; did you mean Trial? (classes and functions there: Trial, "
-         "main)"),
+         "model_def.py has no Trail; did you mean Trial? (classes and functions there: Trial "
+         "and main)"),
         ("broken:main", "broken.py, line 2: expected ':'\n    if True\n           ^"),
         ("sys:main",
          "the module sys is Python's own, and sys.py cannot take its place; rename it"),

@@ -199,11 +199,11 @@ def test_a_name_of_several_is_refused_with_their_numbers_and_dates() -> None:
         name_found("digits", row(9), row(7, status="completed"))
     when = date_text(CREATED_AT)
     assert str(caught.value) == (
-        f"2 experiments have the name 'digits': 9 (of {when}, queued), 7 (of {when}, completed); "
-        "give the number of one"
+        f"2 experiments have the name 'digits': 9 (of {when}, queued) and 7 (of {when}, "
+        "completed); give the number of one"
     )
-    with pytest.raises(Conflict, match=r"11 experiments .* and 1 more; give the number of one"):
-        name_found("digits", *map(row, range(11)))
+    with pytest.raises(Conflict, match=r"12 experiments .* and 2 more; give the number of one"):
+        name_found("digits", *map(row, range(12)))
 
 
 def test_a_name_that_is_none_is_refused_with_the_nearest() -> None:

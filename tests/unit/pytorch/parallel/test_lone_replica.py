@@ -176,7 +176,7 @@ def test_unused_parameters_are_told_by_their_names() -> None:
     loss.backward()
     with pytest.raises(TrialMistake, match="of Sometimes got no gradient in a batch") as caught:
         model.check_exchanged()
-    assert ": sometimes.weight, sometimes.bias. If they are" in str(caught.value)
+    assert ": sometimes.weight and sometimes.bias. If they are" in str(caught.value)
     with pytest.raises(TrialMistake, match="of Sometimes got no gradient in a batch"):
         model(inputs, False)
     used: Any = parallel.parallelize(Sometimes(), CPU, OneOfTwo(), ParallelOptions())

@@ -116,9 +116,9 @@ def test_reducers_that_do_not_fit_are_told_all_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         reducers_by_name({"los": AVG, "error": "max"}, ["accuracy", "error", "loss"])
     assert said(caught.value.problems) == [
-        "evaluation_reducer: lacks accuracy, loss, which evaluate_batch returns",
+        "evaluation_reducer: lacks accuracy and loss, which evaluate_batch returns",
         "evaluation_reducer: has los, which evaluate_batch does not return; "
-        "it returns accuracy, error, loss",
+        "it returns accuracy, error and loss",
         "evaluation_reducer: got 'max' for 'error', expected a Reducer, such as Reducer.AVG",
     ]
     with pytest.raises(ConfigError, match="got 'avg', expected a Reducer, or a dict of them"):

@@ -128,8 +128,8 @@ def failed(number: int, error: str) -> TrialView:
     ("num", "text"),
     [
         (1, "trial 1 failed: E"),
-        (5, "trials 1, 2, 3, 4, 5 failed: E"),
-        (6, "trials 1, 2, 3, 4, 5 and 1 more failed: E"),
+        (6, "trials 1, 2, 3, 4, 5 and 6 failed: E"),
+        (7, "trials 1, 2, 3, 4, 5 and 2 more failed: E"),
     ],
 )
 def test_trials_of_a_remark(num: int, text: str) -> None:

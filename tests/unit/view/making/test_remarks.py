@@ -33,7 +33,7 @@ def test_trials_that_failed_alike_share_a_remark_and_failures_come_first() -> No
     )
     rows = [row("running"), *[row("error")] * 3]
     assert remarks(view, *rows) == [
-        ("trials 2, 3 failed: CUDA out of memory", [2, 3], True),
+        ("trials 2 and 3 failed: CUDA out of memory", [2, 3], True),
         ("trial 4 failed: other", [4], True),
         ("trial 1 must make room for experiment 9", [1], False),
     ]
@@ -44,7 +44,9 @@ def test_a_failure_of_a_trial_that_runs_again_is_not_told() -> None:
     assert remarks(view, row("running")) == []
 
 
-@pytest.mark.parametrize(("num", "names"), [(5, "1, 2, 3, 4, 5"), (7, "1, 2, 3, 4, 5 and 2 more")])
+@pytest.mark.parametrize(
+    ("num", "names"), [(5, "1, 2, 3, 4 and 5"), (7, "1, 2, 3, 4, 5 and 2 more")]
+)
 def test_five_trials_are_named(num: int, names: str) -> None:
     view = experiment(*(trial(id=i, failure=failure(error="no")) for i in range(1, num + 1)))
     assert remarks(view, *[row("error")] * num) == [

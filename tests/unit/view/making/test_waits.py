@@ -460,7 +460,7 @@ def test_search_says_which_of_its_trials_make_room() -> None:
     search = state_of(view, None, now=now)["search"]
     assert search is not None
     assert [r["text"] for r in search["remarks"]][1] == (
-        f"trials {going[0].id}, {going[1].id} must make room for experiment 5"
+        f"trials {going[0].id} and {going[1].id} must make room for experiment 5"
     )
     words = {row["id"]: row["status_word"] for row in search["rows"]}
     assert [words[each.id] for each in going] == ["Making room", "Making room"]

@@ -80,7 +80,7 @@ def test_a_script_stays_in_the_context(folder: Path, name: str) -> None:
     assert len(plan_context(folder, scripts={name: "x"}).problems) == 1
 
 
-@pytest.mark.parametrize(("number", "more"), [(8, ""), (9, " and 1 more")])
+@pytest.mark.parametrize(("number", "more"), [(9, " and 8.pyc"), (10, " and 2 more")])
 def test_a_line_describes_what_travels_and_eight_paths_that_do_not(
     folder: Path, number: int, more: str
 ) -> None:

@@ -36,7 +36,7 @@ def test_all_links_that_lead_out_are_one_problem(folder: Path, tmp_path: Path) -
     (folder / "etc").symlink_to("/etc/passwd")
     (problem,) = plan_context(folder).problems
     assert f"links lead out of {folder}: chain → data, data → {outside.parent}, " in problem
-    assert "etc → /etc/passwd, package/one.csv → ../../elsewhere/data.csv; --follow" in problem
+    assert "etc → /etc/passwd and package/one.csv → ../../elsewhere/data.csv; --follow" in problem
     write(folder, ".detignore", "chain\n/data\n*.csv\n/etc\n")
     assert plan_context(folder).problems == []
 
@@ -55,7 +55,7 @@ def test_pipes_and_sockets_do_not_travel(folder: Path, monkeypatch: pytest.Monke
     with closing(socket.socket(socket.AF_UNIX)) as listener:
         listener.bind("sock")
         plan = plan_context(folder)
-    assert plan.notices == ["context: not sent: pipe (pipe), sock (socket)"]
+    assert plan.notices == ["context: not sent: pipe (pipe) and sock (socket)"]
     assert "pipe" not in plan.files
 
 
@@ -194,7 +194,7 @@ def test_a_folder_whose_name_is_not_utf8_is_told_once(folder: Path) -> None:
     assert list(plan.files) == ["package/net.py", "train.py"]
 
 
-@pytest.mark.parametrize(("number", "more"), [(10, ""), (11, " and 1 more")])
+@pytest.mark.parametrize(("number", "more"), [(11, " and gone10 → nowhere"), (12, " and 2 more")])
 def test_ten_names_are_listed(folder: Path, number: int, more: str) -> None:
     for index in range(number):
         link(folder / f"gone{index:02}", "nowhere")

@@ -96,7 +96,7 @@ def test_none_is_moved_if_one_may_be_read_or_is_not_there() -> None:
     )
     world = world_after(move("ckpt10"))
     elsewhere = MoveCheckpoints(uuids=["ckpt10"], location="/other")
-    with pytest.raises(Conflict, match="files of checkpoint ckpt10 are being deleted; wait"):
+    with pytest.raises(Conflict, match="ckpt10 was moved, and is still to be deleted at"):
         world.tell(elsewhere)
 
 

@@ -51,9 +51,11 @@ def elastic(least: int = 1, most: int = 8, **changes: Any) -> Any:
     return submitted(resources={"slots_per_trial": {"min": least, "max": most}}, **changes)
 
 
-def left(steps: int = 30, run: str = "1.1.1") -> tuple[Any, Any, GangExited]:
+def left(
+    steps: int = 30, run: str = "1.1.1", *, on_request: bool = True
+) -> tuple[Any, Any, GangExited]:
     return (
-        saved(steps, allocation_id=run),
+        saved(steps, allocation_id=run, on_request=on_request),
         ended("preempted", steps, allocation_id=run),
         exited(run),
     )
@@ -134,6 +136,18 @@ def test_the_checkpoint_of_a_change_is_deleted_at_the_next_one(
     deleted = [one.paths for one in commands if isinstance(one, DeleteCheckpoints)]
     assert len(deleted) == (30 not in kept)
     assert str(world.trial().sizes[-1]) == "2 slots: gave 1 slot to experiment 3"
+
+
+def test_what_the_code_saves_by_itself_before_it_leaves_is_kept() -> None:
+    world = World()
+    world.tell(registered(), elastic(), *running(ranks=4), first_step(), saved(20))
+    for steps, run, slots, on_request in ((30, 1, 4, True), (40, 2, 3, False), (50, 3, 2, True)):
+        if run > 1:
+            world.tell(*running(f"1.1.{run}", slots), first_step(allocation_id=f"1.1.{run}"))
+        world.tell(submitted(slots=1), *left(steps, f"1.1.{run}", on_request=on_request))
+    checkpoints = world.machine.state.checkpoints
+    kept = [checkpoints[one].steps_completed for one in world.trial().checkpoints]
+    assert kept == [20, 40, 50]
 
 
 def test_slot_seconds_count_what_it_held(world: World) -> None:

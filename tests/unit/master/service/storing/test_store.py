@@ -149,7 +149,7 @@ def test_errors_of_the_database_are_told_apart_by_their_code(code: int, is_so: b
     assert is_system_error(error) is is_so
 
 
-@pytest.mark.parametrize(("num", "end"), [(10, "t09"), (11, "t09, ...")])
+@pytest.mark.parametrize(("num", "end"), [(11, "t09 and t10"), (12, "t09 and 2 more")])
 def test_a_template_that_does_not_exist_is_refused_with_the_names_of_ten(
     tmp_path: Path, num: int, end: str
 ) -> None:
