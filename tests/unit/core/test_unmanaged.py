@@ -290,8 +290,8 @@ def test_a_full_disk_at_the_end_is_an_error_after_which_nothing_is_held(
 
     before = sys.stdout.write
     context = core.init(name="full")
+    context.profiler.count("tokens")
     with pytest.raises(OSError, match="no room"), context:
-        context.profiler.count("tokens")
         monkeypatch.setattr(Journal, "write", write)
     assert sys.stdout.write == before
     assert context.is_over()
