@@ -152,7 +152,7 @@ class LoopTimings:
             if self._clock is None:
                 self._clock = self._open_clock(optimizer)
             arrivals = self._open_arrivals()
-        except Exception as error:
+        except Exception as error:  # a GPU that has failed, a folder that is gone
             self._give_up(error)
             return
         self._timings = timings = Timings(
