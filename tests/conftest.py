@@ -77,8 +77,8 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
 
 @pytest.hookimpl(optionalhook=True)  # mutants.py has no xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers more than there are cores: all but unit tests wait half of the time."""
-    return min(4, (os.cpu_count() or 1) + 2)
+    """Return three workers more than there are cores: all but unit tests mostly wait."""
+    return min(5, (os.cpu_count() or 1) + 3)
 
 
 @pytest.hookimpl(optionalhook=True)

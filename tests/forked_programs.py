@@ -29,7 +29,7 @@ from det_jupyter.contract.host import daemons, paths
 from det_jupyter.contract.host.rundir import without_run
 from tests import nodes
 from tests.fork_source import COMMAND_LINE, REPOSITORY, run_and_exit, show
-from tests.forks import Fork, torch_source
+from tests.forks import PYTHON_PATH, Fork, torch_source
 
 _PROGRAMS = {  # and the modules with their `main`
     "det_jupyter.master": "det_jupyter.master.__main__",
@@ -49,7 +49,7 @@ def _programs_are_forks() -> Iterator[None]:
 
 def spawn_master() -> Fork | subprocess.Popen[bytes]:
     """Start a master as `daemons.spawn_master` does, which this calls if modules lie elsewhere."""
-    if os.environ.get("PYTHONPATH") != torch_source().python_path:
+    if os.environ.get("PYTHONPATH") != PYTHON_PATH:
         return daemons.spawn_master()
     with open(os.devnull, "rb") as nothing:
         master = _start(

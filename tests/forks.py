@@ -28,6 +28,7 @@ from typing import Any
 from det_jupyter.contract.host import paths
 from det_jupyter.rank import zygote
 
+PYTHON_PATH = os.environ.get("PYTHONPATH")  # where what a source loads is found
 _ROOM = "x" * 16_000  # for the environment of a fork, which /proc then shows
 
 
@@ -80,7 +81,6 @@ class ForkSource:
     def __init__(self, modules: Sequence[str], variables: Mapping[str, str]) -> None:
         environment = {**os.environ, **variables, "ROOM": _ROOM}
         environment.pop(paths.HOME_VARIABLE, None)  # the source belongs to no home
-        self.python_path = environment.get("PYTHONPATH")
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
         file = Path(__file__).with_name("fork_source.py")

@@ -1,7 +1,7 @@
 """Parts and rooms of the package and the imports between them, read from the code.
 
-`python -m tests.rooms` draws them into docs/architecture.md.  A part is a folder or a loose module
-of `det_jupyter/`; a room is a folder in a part, named by dots (`machine.core`).
+`python -m tests.rooms` draws the parts into docs/architecture.md.  A part is a folder or a loose
+module of `det_jupyter/`; a room is a folder in a part, named by dots (`machine.core`).
 """
 
 from __future__ import annotations
@@ -100,36 +100,25 @@ def reduced(graph: Graph) -> Graph:
     }  # fmt: skip
 
 
-def drawing() -> str:
-    """Return Mermaid charts of the parts, and of the rooms of each part that has rooms."""
-    rooms = {part: room_graph(part) for part in part_graph()}
-    charts = [_chart(reduced(part_graph()))]
-    charts += [
-        f"\n`{part}/`:\n\n{_chart(reduced(graph), part)}"
-        for part, graph in sorted(rooms.items())
-        if len(graph) > 1
-    ]
-    return "".join(charts)
-
-
 def draw(page: str) -> str:
     """Return the page with the present drawing."""
     before, rest = page.split(_BEGIN)
     _, after = rest.split(_END)
-    return f"{before}{_BEGIN}{drawing()}{_END}{after}"
+    return f"{before}{_BEGIN}{_chart(reduced(part_graph()))}{_END}{after}"
 
 
-def _chart(graph: Graph, top: str = "") -> str:
+def _chart(graph: Graph) -> str:
+    """Return a Mermaid chart of a graph."""
     lines = ["```mermaid", "flowchart TD"]
     for node in sorted(graph):
-        lines.append(f'    {_id(node)}["{node or top + "/*.py"}"]')
+        lines.append(f'    {_id(node)}["{node}"]')
     for node in sorted(graph):
         lines += [f"    {_id(node)} --> {_id(target)}" for target in sorted(graph[node])]
     return "\n".join([*lines, "```", ""])
 
 
 def _id(node: str) -> str:
-    return "n_" + node.replace(".", "_")
+    return f"n_{node}"
 
 
 def _drawn_part(path: Path) -> str:

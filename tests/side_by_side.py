@@ -16,6 +16,7 @@ ROOMS = (
     ("lab", "browser", "integration", "e2e"),
     ("e2e", "integration"),
     ("integration", "e2e"),
+    ("e2e", "integration"),
     # These compute while other tests wait for processes, and share the trees of all modules.
     ("unit", "test_architecture.py"),
 )

@@ -404,7 +404,7 @@ def test_nothing_waits_by_what_loses_a_cancellation() -> None:
     assert users == []
 
 
-def test_the_drawing_shows_the_rooms_as_they_are() -> None:
+def test_the_drawing_shows_the_parts_as_they_are() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert draw(page) == page, "run `python -m tests.rooms`"
 

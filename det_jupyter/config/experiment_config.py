@@ -49,7 +49,7 @@ class ExperimentConfig(Section):
     model_config = ConfigDict(defer_build=False)
 
     name: Title
-    """Title of the experiment; by default that of the entrypoint."""
+    """Title of the experiment."""
     description: Text = ""
     """What the experiment is about."""
     labels: Annotated[list[Text], AfterValidator(_each_once)] = []

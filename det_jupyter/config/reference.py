@@ -37,7 +37,7 @@ _NAMES = {
     float: "number",
     Length: "length",
 }
-_BOUNDS = (("ge", "at least"), ("gt", "above"), ("le", "at most"))
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most"}
 ANYTHING = "anything"
 _LARGE = 10**6
 _AMOUNT = "Amount of training."
@@ -45,7 +45,9 @@ _FREE_TYPES = {
     "entrypoint": "class, function or command",
     "environment.environment_variables": "list of NAME=value",
     "resources.slots_per_trial": "whole number, at least 0, or {min: 1, max: 8}",
-    "alerts.on": "list of failed, hang, nan, disk, ended",
+    "optimizations.gradient_compression": "true, false, fp16, bf16 or powersgd",
+    "optimizations.compile": "true, false, or a backend",
+    "alerts.on": "list of failed, hang, nan, disk, recovered, ended",
 }
 
 
@@ -108,9 +110,9 @@ def _help(path: str, found: Sequence[tuple[type, FieldInfo]]) -> FieldHelp:
     is_required = all(one.is_required() for _, one in found) and path not in _COMPUTED
     return FieldHelp(
         path=path,
-        type=listed(words, last="or")
-        if words
-        else _FREE_TYPES.get(path) or _name(info.annotation, info.metadata),
+        type=_FREE_TYPES.get(path)
+        or listed(words, last="or")
+        or _name(info.annotation, info.metadata),
         default=_COMPUTED[path] if path in _COMPUTED else _default(info),
         text=" / ".join(filter(None, texts)) or "Has no effect.",
         choices=words,
@@ -154,17 +156,23 @@ def _name(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     if NoneType in get_args(annotation) and len(members) == 1:
         return _name(members[0], metadata)
     name = _NAMES.get(annotation, "mapping")
-    bounds = list(_bounds(metadata))
-    return f"{name}, {' and '.join(bounds)}" if bounds else name
+    bounds = _bounds(metadata)
+    if "ge" in bounds and "le" in bounds:
+        return f"{name}, {bounds['ge']} to {bounds['le']}"
+    said = (f"{word} {bounds[each]}" for each, word in _BOUNDS.items() if each in bounds)
+    return ", ".join((name, *said))
 
 
-def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
+def _bounds(metadata: Iterable[Any]) -> dict[str, str]:
+    """Return the bounds of a number by their names in `_BOUNDS`, without those of storage."""
+    found = {}
     for item in metadata:
         for constraint in getattr(item, "metadata", [item]):
-            for attribute, word in _BOUNDS:
+            for attribute in _BOUNDS:
                 bound = getattr(constraint, attribute, None)
                 if bound is not None and bound <= max(_LARGE, 2**31):
-                    yield f"{word} {bound:g}" if bound < _LARGE else f"{word} {bound}"
+                    found[attribute] = f"{bound:g}" if bound < _LARGE else f"{bound}"
+    return found
 
 
 def _description(owner: type, name: str) -> str:

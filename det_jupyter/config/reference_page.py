@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from det_jupyter.config.experiment_config import ExperimentConfig
-from det_jupyter.config.keys import NO_MEANING, NOT_YET, TAGS
+from det_jupyter.config.keys import NO_EFFECT, NO_MEANING, TAGS
 from det_jupyter.config.reference import ANYTHING, FieldHelp, describe, describe_field, known_keys
 from det_jupyter.config.sections import DEVICE_KINDS
 from det_jupyter.config.tree import kinds
@@ -21,17 +21,15 @@ An experiment is described in YAML. Two keys are required, everything else has a
 
 ```yaml
 entrypoint: DigitsTrial
-searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 6}}
+searcher: {name: single, metric: loss, max_length: {epochs: 6}}
 ```
 
-    python -m det_jupyter.config check FILE.yaml [--template FILE.yaml]
+`python -m det_jupyter.config check FILE.yaml` prints the effective configuration, with who gave
+each value, or all problems with their lines. Editors can use
+[configuration.schema.json](configuration.schema.json).
 
-prints the effective configuration, with who gave each value, or all problems with their lines
-(exit status 1). `template: team` in a file is `team.yaml` beside it.
-
-A null counts as not given, but for a hyperparameter. Names are those of Determined AI, and
-defaults but for [a few](#other-defaults). [configuration.schema.json](configuration.schema.json)
-is for editors; `python -m det_jupyter.config reference` and `... schema` print this page and it.
+A null counts as not given, except for a hyperparameter. Names and most defaults are those of
+Determined AI ([the others](#other-defaults)).
 """
 _ENTRYPOINTS = """\
 ## entrypoint
@@ -45,29 +43,26 @@ _ENTRYPOINTS = """\
 | `./train.sh \\| tee log`, `mpirun -np 2 ./fit` | another command, run by `sh -c` | computer |
 | `[python3, train.py, --lr, "0.1"]` | a command as a list: no shell reads it | as the same text |
 
-The module is one of the context directory, or an installed one; the launcher may be `deepspeed`
-too. `determined.launch.NAME` means `det_jupyter.launch.NAME`. A configuration's entrypoint has the
-place of its template's, lists too; `entrypoint: null` leaves it to the template.
+The module is in the context directory, or installed. [Launchers](launchers.md) has the others.
 """
 _OLDER = """\
 ## Older files
 
-A file with `max_steps`, `target_trial_steps` or `batches_per_step` counts in steps, of
-`batches_per_step` batches or 100: lengths and periods are read as batches (`min_validation_period:
-5` is `{batches: 500}`), and each gets a notice. `adaptive_simple` is read as `adaptive_asha`, and
-`resources.slots` as `slots_per_trial`. Searchers that are gone (`adaptive`, `sync_halving`, `pbt`,
-`custom`) are refused with the section to write instead.
-
-Storage `hdfs` cannot be written to here. `--checkpoint-storage FOLDER` sends the checkpoints of
-one experiment to a folder; `DET_JUPYTER_CHECKPOINT_STORAGE=FOLDER` in the environment that the
-master starts in does so for every experiment that names such a storage.
+| of Determined | here |
+|---|---|
+| `max_steps`, `target_trial_steps`, `batches_per_step` | steps become batches, of \
+`batches_per_step` or 100 each |
+| searcher `adaptive_simple` | `adaptive_asha` |
+| searchers `adaptive`, `sync_halving`, `pbt`, `custom` | refused, with what to write instead |
+| storage `hdfs` | give a folder: `--checkpoint-storage FOLDER`, or for all \
+experiments `DET_JUPYTER_CHECKPOINT_STORAGE=FOLDER` where the master starts |
 """
 _LENGTHS = """\
 ## Lengths
 
-`{batches: 500}`, `{records: 50000}` or `{epochs: 6}`: exactly one unit with a whole number. A bare
-number counts batches. Records need `hyperparameters.global_batch_size`, and so do epochs if
-`records_per_epoch` is given; without it an epoch is one pass over the training data.
+`{batches: 500}`, `{records: 50000}` or `{epochs: 6}`; a bare number counts batches. Records need
+`hyperparameters.global_batch_size`, and so do epochs if `records_per_epoch` is given; without it
+an epoch is one pass over the training data.
 """
 _HYPERPARAMETERS = """\
 ## hyperparameters
@@ -82,66 +77,37 @@ _HYPERPARAMETERS = """\
 | `act: {type: categorical, vals: [relu, gelu]}` | one of the values |
 | `optimizer: {lr: ..., momentum: ...}` | hyperparameters nested to any depth |
 
-`count` says into how many values searcher `grid` divides an int, double or log. A null is the
-constant null. The same seed draws the same samples on every computer.
+`count` says into how many values searcher `grid` divides an int, double or log. The same seed
+draws the same samples on every computer.
 """
 _YAML = """\
 ## YAML
 
 | written | read as |
 |---|---|
-| `smaller_is_better: no`, `description: no` | false, text: the field decides |
-| `yes`, `no`, `on`, `off`, `010` in `hyperparameters`, where no field decides | refused |
-| `None` | text, with a notice; `null` is no value |
+| `smaller_is_better: no`, `description: no` | false, text: the key decides |
+| `yes`, `no`, `on`, `off`, `010` in `hyperparameters` | refused, as no key decides |
 | `1e-3` | a number |
-| `1:30`, `2024-01-31`, any key | text |
-| a key given twice, a tab as indentation, an anchor inside its own value | refused |
-
-A key with too little or too much indent is named with the section that it belongs to. Below
-`hyperparameters` any name is allowed: those of other keys that are not given get a notice. Keys of
-a range (`type`, `minval`, ...) on the level of their hyperparameter are refused.
+| `1:30`, `2024-01-31` | text |
 """
-_HALVING = """\
-`max_length` is required, except for ASHA with a `time_metric`, and for commands with searcher
-single, random or grid: these decide themselves how long they train; `searcher.operations` gives
-them 1 batch. ASHA measures training by `max_length`, or by a metric that validations report:
-`time_metric` up to `max_time`.
-With `max_length`, a trial that reaches a rung rests, without slots, until it is among the best
-there; with `stop_once` or `time_metric` it goes on at once or is stopped for good.
+_SEARCHERS = """\
+`max_length` is not required for ASHA with a `time_metric`, and for commands with searcher single,
+random or grid, which decide themselves how long they train. ASHA measures training by
+`max_length`, or by a metric that validations report: `time_metric` up to `max_time`. With
+`max_length`, a trial that reaches a rung rests, without slots, until it is among the best there;
+with `stop_once` or `time_metric` it goes on at once or is stopped for good.
 """
 OTHER_DEFAULTS = {
-    "name": ("three random words", "the entrypoint", "it says what ran"),
-    "description": ("none", "empty", "the same to a reader"),
+    "name": ("three random words", "the entrypoint"),
     "min_validation_period": (
         "`{batches: 0}`",
-        "an epoch if max_length is in epochs, the lowest rung with a time_metric",
-        "a curve has to have points, and a search something to judge",
+        "an epoch if max_length is in epochs; the lowest rung with a time_metric",
     ),
-    "checkpoint_storage": (
-        "what the master is set up with",
-        "`shared_fs` in det_jupyter's own data folder",
-        "there is nothing to set up",
-    ),
-    "preemption_timeout": ("none, for which its master takes 3600", "`3600`", "it is shown"),
-    "resources.is_single_node": ("none", "`false`", "it means the same"),
-    "profiling.enabled": (
-        "`false`",
-        "none: timings in short, and system metrics",
-        "they cost next to nothing, and what is slow is seen without another run",
-    ),
-    "optimizations.tensor_fusion_threshold": (
-        "64 MB, Horovod's",
-        "25 MB, torch's",
-        "gradients are exchanged by torch",
-    ),
-    "log_policies": (
-        "two that name CUDA's and ECC errors, and do nothing",
-        "none",
-        "the end of a failed trial's log is shown anyway",
-    ),
+    "checkpoint_storage": ("what the master is set up with", "det_jupyter's own data folder"),
+    "profiling.enabled": ("`false`", "none: timings in short, and system metrics"),
+    "optimizations.tensor_fusion_threshold": ("64 MB, Horovod's", "25 MB, torch's"),
+    "log_policies": ("two for CUDA's and ECC errors, without an action", "none"),
 }
-_TOO_EARLY = "Accepted, without an effect in this version; a notice says so."
-_MEANINGLESS = "Keys of Determined that are accepted and ignored; a notice says so."
 _WRITTEN = {"entrypoint": _ENTRYPOINTS, "hyperparameters": _HYPERPARAMETERS}
 _NONE = FieldHelp("", "", None, "")
 _BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum"}
@@ -162,21 +128,24 @@ def markdown() -> str:
             parts.append(_WRITTEN[section])
         elif rows := _with_meaning(section):
             parts += [f"## {section}\n", _table(rows)]
-    parts += [_LENGTHS, _OLDER, _YAML, _other_defaults()]
-    parts += [f"## Not yet\n\n{_TOO_EARLY}\n", _notes(NOT_YET)]
-    parts += [f"## Without meaning here\n\n{_MEANINGLESS}\n", _notes(NO_MEANING)]
-    return "\n".join(parts)
+    return "\n".join([*parts, _LENGTHS, _OLDER, _YAML, _other_defaults(), _without_meaning()])
 
 
 def _other_defaults() -> str:
     rows = [f"| `{path}` | {' | '.join(cells)} |" for path, cells in OTHER_DEFAULTS.items()]
-    head = ["## Other defaults", "", "| key | Determined | here | why |", "|---|---|---|---|"]
+    head = ["## Other defaults", "", "| key | Determined | here |", "|---|---|---|"]
     return "\n".join([*head, *rows]) + "\n"
+
+
+def _without_meaning() -> str:
+    keys = ", ".join(f"`{path}`" for path in NO_MEANING)
+    about = "Accepted, with a notice that says what becomes of each:"
+    return f"## Without meaning here\n\n{about} {keys}.\n"
 
 
 def _with_meaning(section: str, kind: str = "") -> list[FieldHelp]:
     """Return the keys of a section, or of one kind of it, that have an effect here."""
-    if section in NO_MEANING or (describe(section) or _NONE).type == "length":
+    if section in NO_EFFECT or (describe(section) or _NONE).type == "length":
         return []
     document = {section: {TAGS[section]: kind}} if kind else None
     rows = known_keys(section, document).values()
@@ -184,28 +153,40 @@ def _with_meaning(section: str, kind: str = "") -> list[FieldHelp]:
 
 
 def _kinds(section: str) -> Iterator[str]:
-    """Yield the keys that all kinds of a section have, then the further keys of each kind."""
-    tag = TAGS[section]
-    by_kind = {name: _with_meaning(section, name) for name in kinds(section)}
-    common = set.intersection(*({row.path for row in rows} for rows in by_kind.values()))
-    yield f"## {section}\n\nEvery kind has\n"
-    yield _table([row for row in known_keys(section).values() if row.path in common])
-    if section == "searcher":
-        yield _HALVING
+    """Yield the kinds of a section, then its keys, each with the kinds that have it."""
+    tag, by_kind = TAGS[section], {name: _with_meaning(section, name) for name in kinds(section)}
+    yield f"## {section}\n\n| `{tag}` | |\n|---|---|"
     for name, kind in kinds(section).items():
-        yield f"### {tag}: {name}\n\n{inspect.cleandoc(kind.__doc__ or '')}\n"
-        if rows := [row for row in by_kind[name] if row.path not in common]:
-            yield _table(rows)
+        yield f"| `{name}` | {inspect.cleandoc(kind.__doc__ or '')} |"
+    common = set.intersection(*({row.path for row in rows} for rows in by_kind.values()))
+    shared = [row for row in known_keys(section).values() if row.path in common]
+    of: dict[tuple[str, ...], list[str]] = {}
+    for name, rows in by_kind.items():
+        for row in rows:
+            if row.path not in common:
+                of.setdefault(_cells(row), []).append(f"`{name}`")
+    special = [
+        (*cells, f"Only {', '.join(names)}: {text}") for (*cells, text), names in of.items()
+    ]
+    yield ""
+    yield _lines([*(_cells(row) for row in shared if row.path != f"{section}.{tag}"), *special])
+    if section == "searcher":
+        yield _SEARCHERS
 
 
 def _table(rows: list[FieldHelp]) -> str:
+    return _lines(map(_cells, rows))
+
+
+def _lines(rows: Iterable[tuple[str, ...]]) -> str:
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    for row in rows:
-        default = "*required*" if row.is_required else _default(row)
-        name = row.path.rpartition(".")[2]
-        remark = f" *{row.note[0].upper()}{row.note[1:]}.*" if row.note else ""
-        lines.append(f"| `{name}` | {row.type} | {default} | {row.text}{remark} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _cells(row: FieldHelp) -> tuple[str, ...]:
+    default = "*required*" if row.is_required else _default(row)
+    remark = f" *{row.note[0].upper()}{row.note[1:]}.*" if row.note else ""
+    return f"`{row.path.rpartition('.')[2]}`", row.type, default, f"{row.text}{remark}"
 
 
 def _default(row: FieldHelp) -> str:
@@ -219,16 +200,6 @@ def _as_yaml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {item}" for key, item in value.items()) + "}"
     return value if isinstance(value, str) and value else json.dumps(value)
-
-
-def _notes(notes: dict[str, str]) -> str:
-    paths: dict[str, list[str]] = {}
-    for path, note in notes.items():
-        paths.setdefault(note, []).append(f"`{path}`")
-    rows = [
-        f"| {', '.join(each)} | {note[0].upper()}{note[1:]}. |" for note, each in paths.items()
-    ]
-    return "\n".join(["| key | |", "|---|---|", *rows]) + "\n"
 
 
 def json_schema() -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Reproducibility(Section):
     """Seeds of random numbers."""
 
     experiment_seed: Annotated[Int, Field(ge=0, le=MAX_SEED)]
-    """The seed that hyperparameters and the seeds of trials derive from; drawn if not given."""
+    """The seed that hyperparameters and the seeds of trials derive from."""
 
 
 _COMPRESSIONS = [False, True, "fp16", "bf16", "powersgd"]

@@ -96,7 +96,8 @@ class CodeNames:
             line = _last_error_in(message)
             text = _FRAME.sub(lambda m: "" if m["file"].startswith(_OURS) else m[0], text)
         is_whole = len(line) <= _MAX_ERROR
-        text = "" if is_whole and text.strip() == line else self._with_labels(text)
+        is_said = is_whole and "; ".join(text.strip().splitlines()) == line
+        text = "" if is_said else self._with_labels(text)
         return Explanation(
             error=line if is_whole else f"{line[: _MAX_ERROR - 1]}…",
             traceback=_shortened(text),

@@ -44,12 +44,7 @@ _DEFAULT_RUNGS = 3
 
 
 class OptunaSearcher(OfTrials):
-    """Hyperparameters chosen by a sampler of Optuna; trials ended early by ASHA or a pruner.
-
-    `pruner: asha` stops trials rung by rung (as `async_halving` with `stop_once` does) with
-    `num_rungs` and `divisor`; `none` trains every trial to its full length; any other name is a
-    pruner class of Optuna, which judges every validation.
-    """
+    """Hyperparameters chosen by a sampler of Optuna; trials ended early by ASHA or a pruner."""
 
     name: Literal["optuna"]
     sampler: Text = "TPESampler"
@@ -57,7 +52,7 @@ class OptunaSearcher(OfTrials):
     sampler_args: dict[str, Any] = {}
     """Keyword arguments of the sampler."""
     pruner: Text = "asha"
-    """asha, none, or the name of a pruner class of Optuna."""
+    """asha (rungs, with stop_once), none, or a pruner class of Optuna, for each validation."""
     pruner_args: dict[str, Any] = {}
     """Keyword arguments of the pruner."""
     num_rungs: Rungs = _DEFAULT_RUNGS

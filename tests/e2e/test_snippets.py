@@ -85,7 +85,7 @@ AFTER = {
     "docs/models.md": "model.delete()",
     "docs/questions.md": """
 ours = [each for each in det_jupyter.experiments() if each.id > newest]
-assert {each.state.value for each in ours} == {"COMPLETED"}, ours
+assert {each.wait().value for each in ours} == {"COMPLETED"}, ours
 experiment = earlier
 """,
     "docs/scheduling.md": "child.kill()",

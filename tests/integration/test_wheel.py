@@ -22,7 +22,7 @@ import pytest
 
 import hatch_build
 from det_jupyter import __version__
-from det_jupyter.front.verbs.docs_pages import Page
+from det_jupyter.front.verbs.docs_pages import REPOSITORY, Page
 
 ROOT = Path(__file__).parents[2]
 LAB = "share/jupyter/labextensions/det-jupyter"
@@ -91,6 +91,15 @@ def test_it_has_all_pages_and_no_pictures_of_them(wheel: Path) -> None:
     pages = {name for name in names(wheel) if name.startswith("det_jupyter/docs/")}
     docs = ROOT / "docs"
     assert pages == {f"det_jupyter/docs/{path.relative_to(docs)}" for path in docs.rglob("*.md")}
+
+
+def test_links_of_its_description_lead_to_files_of_the_repository(wheel: Path) -> None:
+    (about,) = (name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA"))
+    links = re.findall(r"\]\(([^)]+)\)", zipfile.ZipFile(wheel).read(about).decode())
+    assert [link for link in links if not link.startswith("https://")] == []
+    ours = [link.removeprefix(REPOSITORY) for link in links if link.startswith(REPOSITORY)]
+    assert "docs/try.md" in ours
+    assert [link for link in ours if not (ROOT / link.partition("#")[0]).exists()] == []
 
 
 def test_its_bundles_name_no_file_of_the_computer_that_built_them(wheel: Path) -> None:

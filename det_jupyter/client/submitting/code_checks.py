@@ -152,10 +152,10 @@ class _Code:
         names = _names_in(text)
         if names is None or first in names:
             return
-        near = get_close_matches(first, names, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
         kinds = (ast.ClassDef, ast.FunctionDef)
         defined = [node.name for node in parse_module(text).body if isinstance(node, kinds)]
+        near = get_close_matches(first, defined, 1)  # not an imported name, such as PyTorchTrial
+        hint = f"; did you mean {near[0]}?" if near else ""
         has = listed(defined, most=_MAX_NAMES) or "none"
         yield f"{file} has no {first}{hint} (classes and functions there: {has})"
 

@@ -31,6 +31,7 @@ _IN_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")  # the name of an interpreter
 _LAUNCHER = re.compile(r"(?:det_jupyter|determined)\.launch\.(torch_distributed|deepspeed)")
 _NEARLY_IN_MODULE = re.compile(r"([\w./-]*)\s*:\s*([\w.]*)")
+_CALL = re.compile(r"([A-Za-z_][\w.:]*)\s*\(.*\)", re.DOTALL)
 _SCRIPT = re.compile(r"[^=]+\.(?:py|sh)")
 _STARTS_OTHERS = re.compile(r"(?:det_jupyter|determined)\.launch\.\w+|torch\.distributed\.\w+")
 _FOR_A_SHELL = re.compile(r"[$`*?\[\]{}()~;|&<>#!\\\n]|^\s*\w+=")
@@ -162,11 +163,13 @@ def is_python(word: str) -> bool:
 
 
 def _find_mistake(text: str) -> str | None:
-    """Return the problem with text that looks like a misspelled `module:name`, else None."""
+    """Return the problem with text that looks like a call or a wrong `module:name`, else None."""
     if not text:
         return "expected a class or function, or a command"
     if "\0" in text:
         return "expected a text without the character #x0000"
+    if called := _CALL.fullmatch(text):
+        return f"expected a class or function, not a call of it; write {called[1]}"
     near = _NEARLY_IN_MODULE.fullmatch(text)
     if near is None:
         return None

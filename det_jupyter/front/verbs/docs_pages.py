@@ -155,7 +155,8 @@ def find(topic: str | None) -> Page:
         return Page(matching[0])
     pages = [each for each in known if "/" not in each]
     like = matching or get_close_matches(wanted, pages) or pages
-    raise NotFound(f"there is no page {topic!r}; there are {', '.join(like)}")
+    hint = f"did you mean {like[0]}?" if len(like) == 1 else f"there are {', '.join(like)}"
+    raise NotFound(f"there is no page {topic!r}; {hint}")
 
 
 def _mark(prefix: str, heading: str) -> str:

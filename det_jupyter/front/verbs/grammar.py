@@ -149,6 +149,9 @@ def one_of(*arguments: Argument, required: bool = False) -> OneOf:
     return OneOf(arguments, required)
 
 
+_LIKE = 0.65  # of get_close_matches, whose own 0.6 finds `cluster` in `lst`
+
+
 class HelpShown(Exception):
     """Raised after the help that a line requested was printed."""
 
@@ -176,10 +179,24 @@ class LineParser(argparse.ArgumentParser):
         if value in self.absent:
             instead = self.reader.fill(self.absent[value])
             raise UsageError(f"there is no `{self.prog} {value}`: {instead}")
-        known = [str(choice) for choice in action.choices if choice != ""]
-        nearest = get_close_matches(str(value), known, n=1)
-        hint = f"did you mean {nearest[0]}?" if nearest else f"expected {', '.join(known)}"
+        verbs = verb_parsers(self) if isinstance(action, argparse._SubParsersAction) else {}
+        hint = _meant(str(value), [str(choice) for choice in action.choices if choice], verbs)
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+
+
+def _meant(value: str, known: Sequence[str], verbs: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Return what a wrong word may have meant: a word, a verb of a group, or one of all words."""
+    if near := get_close_matches(value, known, n=1, cutoff=_LIKE):
+        return f"did you mean {near[0]}?"
+    below: dict[str, str] = {}
+    for group in verbs.values():
+        for word, verb in verb_parsers(group).items():
+            below.setdefault(word, verb.prog)
+    if near := get_close_matches(value, below, n=1, cutoff=_LIKE):
+        return f"did you mean `{below[near[0]]}`?"
+    # The names of verbs, without their aliases.
+    names = [word for word in known if word not in verbs or verbs[word].prog.endswith(f" {word}")]
+    return f"expected {', '.join(names)}"
 
 
 @contextmanager

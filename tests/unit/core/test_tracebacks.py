@@ -99,7 +99,7 @@ def test_our_own_refusals_are_their_message() -> None:
     problem = ConfigError(["searcher.metric: got 'a'", "entrypoint: missing"])
     explanation = names().explain(problem)
     assert explanation.error == "searcher.metric: got 'a'; entrypoint: missing"
-    assert explanation.traceback == "searcher.metric: got 'a'\nentrypoint: missing\n"
+    assert explanation.traceback == "", "it would repeat the error"
 
 
 def test_a_configuration_error_in_a_users_frame_is_its_message_too(cell: dict[str, Any]) -> None:

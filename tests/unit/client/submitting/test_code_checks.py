@@ -14,7 +14,8 @@ from tests.problems import said
 
 FILES = {
     "train.py": "print('hi')\n",
-    "model_def.py": "import os\nclass Trial: ...\ndef main(core_context): ...\n",
+    "model_def.py": "import os\nfrom det_jupyter.pytorch import PyTorchTrial\n"
+    "class Trial: ...\ndef main(core_context): ...\n",
     "star.py": "from model_def import *\n",
     "broken.py": "import os\nif True\n    pass\n",
     "pkg/__init__.py": "",
@@ -76,6 +77,8 @@ def test_code_that_is_there_is_fine(folder: Path, entrypoint: str | list[str], l
         ("model_def:Trail",
          "model_def.py has no Trail; did you mean Trial? (classes and functions there: Trial "
          "and main)"),
+        ("model_def:PyTorchTrail",  # PyTorchTrial is only imported there
+         "model_def.py has no PyTorchTrail (classes and functions there: Trial and main)"),
         ("broken:main", "broken.py, line 2: expected ':'\n    if True\n           ^"),
         ("sys:main",
          "the module sys is Python's own, and sys.py cannot take its place; rename it"),

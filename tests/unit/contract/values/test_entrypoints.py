@@ -108,6 +108,11 @@ def test_processes_are_started_for_slots_or_for_computers(value: str, per: str) 
         ("train\0.py", "without the character #x0000"),
         ("", "expected a class or function, or a command"),
         ("python3 'train.py", "expected a command that can be read (no closing quotation)"),
+        ("DigitsTrial()", "expected a class or function, not a call of it; write DigitsTrial"),
+        (
+            "model_def:main(lr=3)",
+            "expected a class or function, not a call of it; write model_def:main",
+        ),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(value: str, problem: str) -> None:
