@@ -79,14 +79,16 @@ class Context:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.profiler.flush()
-        # In an experiment this context was the current one before the block, and is it again.
-        set_current(self._outer.pop())
-        self._set_open(self.is_entered)
-        if not self._outer and kind is None:
-            self.warn_of_an_early_end()
-        if not self._outer:
-            self.on_left(error)
+        try:
+            self.profiler.flush()
+        finally:  # if the disk is full, the block is left all the same
+            # In an experiment this context was the current one before the block, and is it again.
+            set_current(self._outer.pop())
+            self._set_open(self.is_entered)
+            if not self._outer and kind is None:
+                self.warn_of_an_early_end()
+            if not self._outer:
+                self.on_left(error)
 
     def warn_of_an_early_end(self) -> None:
         """Warn if the script ends within an operation, or is preempted without a checkpoint.

@@ -91,11 +91,16 @@ class EventReading:
         searcher_metric: str,
         epochs: float = 0,
     ) -> None:
+        self.forget()
+        self.begin(sink, on_steps, searcher_metric, epochs)
+
+    def forget(self) -> None:
+        """Read nothing until `begin`: this process may be a fork, without the thread."""
+        self._is_on, self.has_ended = False, True
         self._events: deque[Any] = deque()
         self._has_events = threading.Event()
         self._thread: threading.Thread | None = None
         self._writing = threading.Lock()
-        self.begin(sink, on_steps, searcher_metric, epochs)
 
     def begin(
         self,
@@ -123,7 +128,8 @@ class EventReading:
             self._has_events.set()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._read, name="det-events")
-                start_own(self._thread)
+                with suppress(RuntimeError):  # the interpreter exits: `end` writes the records
+                    start_own(self._thread)
 
     def stop(self) -> None:
         """Read nothing more, and forget what has not become a record."""
@@ -135,14 +141,20 @@ class EventReading:
         self._write(len(self._events))
 
     def end(self) -> None:
-        """Write the remaining records; add a notice if the last validation lacks the metric."""
+        """Write the remaining records, and read nothing until `begin`. Idempotent.
+
+        Add a notice if the last validation lacks the metric.
+        """
         self.has_ended = True
-        self.flush()
-        if self._is_on:
-            self._give_notice(self._validated.end(has_validated=True))
+        try:
+            self.flush()
+            if self._is_on:
+                self._give_notice(self._validated.end(has_validated=True))
+        finally:
+            self.stop()
 
     def _read(self) -> None:
-        while self._is_on:
+        while True:
             self._has_events.wait()
             self._has_events.clear()
             num = len(self._events)
@@ -156,7 +168,8 @@ class EventReading:
         except Exception as error:  # the training goes on, and the list must not grow
             self.stop()
             text = f"what the script logs is not read any more: {error!r}"
-            self._sink.write(Notice(at=time.time(), rank=0, text=text))
+            with suppress(OSError):  # the disk is full
+                self._sink.write(Notice(at=time.time(), rank=0, text=text))
 
     def _write_records(self, num: int) -> None:
         with self._writing:
@@ -215,7 +228,7 @@ def read_events(
             _reading.begin(sink, on_steps, searcher_metric, epochs)
         return
     _reading = EventReading(sink, on_steps, searcher_metric, epochs)
-    os.register_at_fork(after_in_child=_reading.stop)
+    os.register_at_fork(after_in_child=_reading.forget)
     atexit.register(_reading.end)
     for name in _WRITERS:
         after_import(name, partial(wrap_writer, name, _reading), has="EventFileWriter")

@@ -74,7 +74,6 @@ def find_info() -> TrialInfo | None:
 
 
 _loop: LoopTimings | None = None
-_has_ended = False  # the run that it times
 
 
 def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> None:
@@ -88,10 +87,10 @@ def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> Non
         size: Number of ranks.
         journal: The rank's journal.
     """
-    global _loop, _has_ended
-    if (_loop is not None and not _has_ended) or info.config.profiling.enabled is False:
+    global _loop
+    is_timed = _loop is not None and not _loop.is_over
+    if is_timed or info.config.profiling.enabled is False:
         return
-    _has_ended = False
     page = info.folder.path / "arrivals"
     shares = 1 < size == len(info.plan.slots) and len(set(info.plan.homes)) == 1
     open_arrivals = partial(Arrivals.of_run, page, rank, size) if shares else lambda: None
@@ -107,10 +106,8 @@ def time_loop(info: TrialInfo, rank: int, size: int, journal: RecordSink) -> Non
 
 def end_timing() -> None:
     """Write the remaining timings of a run; the process may begin another one."""
-    global _has_ended
     if _loop is not None:
-        _loop.close()
-    _has_ended = True
+        _loop.end_run()
 
 
 def read_written_events(
@@ -210,7 +207,7 @@ def managed_context(
         info.latest_checkpoint,
         info.hparams,
     )
-    if _loop is not None:
+    if _loop is not None and not _loop.is_over:
         profiler.follow(_loop)
         checkpoint.timed = partial(_loop.timed_block, "checkpoint")
     return Context(

@@ -180,6 +180,8 @@ class ProfilerContext:
             if self._loop is not None:
                 self._loop.flush()
             return
+        if os.getpid() != self._process:
+            return
         with self._writing:
             sections, counters = self.take()
             now = perf_counter_ns()
@@ -200,6 +202,13 @@ class ProfilerContext:
                     counters=counters,
                 )
             )
+
+    def close(self) -> None:
+        """Write what was recorded, and record nothing more: the run is over."""
+        try:
+            self.flush()
+        finally:
+            self._is_on, self._sink, self._loop = False, None, None
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

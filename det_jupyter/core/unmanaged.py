@@ -75,7 +75,7 @@ OFFLINE_VARIABLE = "DET_JUPYTER_OFFLINE"
 _SENT_S = 30.0  # how long the end of a block waits until all is stored
 _MOST_SOURCE = 1_000_000  # bytes of a script that is stored
 _NOT_IN_NAMES = re.compile(r"[^\w.-]+")
-_begun: dict[str, Context] = {}  # by name: those that this process has begun last
+_begun: Context | None = None  # of the run that this process has begun last
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,9 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
         ConfigError: An argument is wrong.
         Conflict: An experiment of this name is running.
     """
-    if (before := _begun.get(str(given.name))) is not None and not before.is_entered:
-        before.on_left(None)  # its block was never entered
+    global _begun
+    if _begun is not None and not _begun.is_entered:
+        _begun.on_left(None)  # its block was never entered
     rank = distributed.rank
     gathered = distributed.gather((_own_process(rank), own_slot(distributed.local_rank)))
     follower: subprocess.Popen[bytes] | None = None
@@ -153,8 +154,7 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
     if rank == 0:
         managed.read_events_of(info, journal, counter.note)
     printed = PrintedCopy(info.folder.output(rank))
-
-    process = os.getpid()
+    profiler, process = context.profiler, os.getpid()
 
     def leave(error: BaseException | None) -> None:
         if os.getpid() != process or journal.is_closed:  # a fork of the process with the run
@@ -169,6 +169,7 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
                 ending.enter_context(contextlib.suppress(OSError))  # the first error counts
             managed.end_timing()
             end_reading()
+            profiler.close()
             if error is not None and has_failed:
                 journal.write(record_of(info.plan, rank, error, counter, _cell_labels()))
             else:
@@ -176,7 +177,7 @@ def open_unmanaged(given: ByHand, distributed: DistributedContext, length: Lengt
                 journal.write(RunEnded(at=time.time(), reason="stopped", steps_completed=steps))
 
     context = replace(context, on_left=leave, is_over=lambda: journal.is_closed)
-    _begun[str(given.name)] = context
+    _begun = context
     return context
 
 

@@ -1,12 +1,18 @@
-"""`after_import`: changes a module of another library once it is imported, and not before."""
+"""`after_import`: changes a module of another library once it is imported, and not before.
+
+A change that fails, as with another version of the library, is logged: the import goes on.
+"""
 
 from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+
+logger = logging.getLogger(__name__)
 
 
 def after_import(name: str, do: Callable[[], None], *, has: str) -> None:
@@ -18,9 +24,16 @@ def after_import(name: str, do: Callable[[], None], *, has: str) -> None:
         has: An attribute that the module has only when its import is over.
     """
     if hasattr(sys.modules.get(name), has):
-        do()
+        _change(name, do)
     else:
         sys.meta_path.insert(0, _AfterImport(name, do))
+
+
+def _change(name: str, do: Callable[[], None]) -> None:
+    try:
+        do()
+    except Exception as error:  # it would be one of the user's import
+        logger.warning("%s: this version is not recorded: %r", name, error)
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -44,7 +57,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
                 execute(module)
                 if self in sys.meta_path:  # the spec may be requested without an import
                     sys.meta_path.remove(self)
-                    self._do()
+                    _change(self._name, self._do)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]  # of this loader only
         return spec

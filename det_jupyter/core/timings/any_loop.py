@@ -2,13 +2,15 @@
 
 Torch's own hooks (torch_hooks.py) report the calls. Each becomes a mark, whose code is that of the
 call; loop_calls.py converts calls to parts before the marks are read. A hook runs in every step,
-when the processor's caches are filled with torch's code, so it does as little as possible.
+when the processor's caches are filled with torch's code, so it does as little as possible. An
+error of a hook would be one of the user's step: it ends the timing instead.
 
 Timing begins after the first step; the time before is the start of the script.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -43,6 +45,8 @@ KEY = -29  # of the module hook; torch's own keys count from 0
 # Marks without a step, such as those of a loop that changes the weights itself.
 _MOST_MARKS = 100_000
 
+logger = logging.getLogger(__name__)
+
 
 class OwnProfiler(Protocol):
     """The ProfilerContext of this process, whose sections and counters go with the records."""
@@ -63,6 +67,7 @@ class LoopTimings:
     Attributes:
         thread: The thread that is timed; 0 before the first step, -1 if nothing is timed.
         armed: Torch's dict of global module hooks; torch calls `before_module` while it is in it.
+        is_over: Whether the run that was timed is over, or belongs to another process.
         is_compiling: Returns whether torch traces this call.
         has_gradients: Returns whether gradients are computed.
         meet: Called with a module that is trained, unless it is the same as the last time.
@@ -94,6 +99,7 @@ class LoopTimings:
         "armed",
         "has_gradients",
         "is_compiling",
+        "is_over",
         "meet",
         "replicas",
         "thread",
@@ -118,6 +124,7 @@ class LoopTimings:
         self._has_own_steps = False  # the loop calls `profiler.step()`
         self._hook = self.before_module
         self.thread = 0
+        self.is_over = False
         self.armed: dict[int, Any] = {}
         self.is_compiling: Callable[[], bool] = bool
         self.has_gradients: Callable[[], bool] = bool
@@ -141,14 +148,19 @@ class LoopTimings:
         if os.getpid() != self._process:
             self.thread = -1
             return
-        if self._clock is None:
-            self._clock = self._open_clock(optimizer)
+        try:
+            if self._clock is None:
+                self._clock = self._open_clock(optimizer)
+            arrivals = self._open_arrivals()
+        except Exception as error:  # a GPU that has failed, a folder that is gone
+            self._give_up(error)
+            return
         self._timings = timings = Timings(
             Profiling(),
             self._first + self._steps,
             profiler=self,
             clock=self._clock,
-            arrivals=self._open_arrivals(),
+            arrivals=arrivals,
             begins=END,
         )
         self._at, self._codes, self._now = timings.marks.at, timings.marks.codes, self._clock.mark
@@ -170,44 +182,60 @@ class LoopTimings:
         return None if self._clock is None or self._clock.is_host else self._clock.mark
 
     def leave(self) -> None:
-        """Stop timing forever: this process is a fork of the one that is timed."""
-        self.thread = -1
+        """Stop timing until `begin_run`: this process is a fork of the one that is timed."""
+        self.thread, self._timings, self.is_over = -1, None, True
+
+    def _give_up(self, error: Exception) -> None:
+        """Stop timing until `begin_run`, after an error of a hook."""
+        logger.warning("timings: this run is not timed any more, because of %r", error)
+        self.leave()
 
     def close(self) -> None:
         """Write the remaining records, and stop timing until `resume`."""
         if self.thread > 0 and os.getpid() == self._process:
             self.flush()
-            assert self._timings is not None
-            with suppress(Exception):  # raised for a GPU that has failed
-                self._timings.write_pending(self._sink)
-            self._steps = self._timings.steps - self._first
-            self._timings = None
+            if (timings := self._timings) is not None:
+                with suppress(Exception):  # raised for a GPU that has failed
+                    timings.write_pending(self._sink)
+                self._steps = timings.steps - self._first
+                self._timings = None
         self.armed.pop(KEY, None)
         self.thread = -1
 
     def resume(self) -> None:
-        """Time again, after the next step."""
-        if os.getpid() == self._process:
+        """Time again, after the next step, unless the run is over."""
+        if not self.is_over and os.getpid() == self._process:
             self.thread = 0
+
+    def end_run(self) -> None:
+        """Write the remaining records, and stop timing until `begin_run`."""
+        self.close()
+        self.is_over = True
 
     def begin_run(
         self, sink: Sink, steps: int, open_arrivals: Callable[[], Arrivals | None]
     ) -> None:
-        """Time another run of this process from its first step on, after `close`."""
+        """Time another run, in this process, from its first step on, after `end_run`."""
         self._sink, self._first, self._steps = sink, steps, 0
         self._open_arrivals = open_arrivals
         self._has_own_steps, self._profiler = False, None
+        self._process, self.is_over = os.getpid(), False
         self.resume()
 
     def flush(self) -> None:
         """Write the record of the batches since the last one."""
-        if self._timings is not None and self.thread == get_ident():
+        timings = self._timings
+        if timings is None or self.thread != get_ident():
+            return
+        try:
             self._calls.read(self._codes)
-            self._timings.count_batches()
-            self._timings.part = self._calls.part
-            self._timings.journal(self._sink)
+            timings.count_batches()
+            timings.part = self._calls.part
+            timings.journal(self._sink)
             self._flushed_at = perf_counter_ns()
             self._calls.forget(len(self._codes))
+        except Exception as error:  # a full disk, a GPU that has failed
+            self._give_up(error)
 
     def _flush_after(self, closer: int) -> None:
         """Write a record after the step of this optimizer, if it is the last one of the batch."""
@@ -254,7 +282,11 @@ class LoopTimings:
 
     def before_module(self, module: Any, args: tuple[Any, ...]) -> None:
         """Hook: a module is called that no other one calls."""
-        if self.is_compiling() or self.thread != get_ident():
+        if self.is_compiling():
+            return
+        if self.thread != get_ident():
+            if self.thread <= 0:
+                self.armed.pop(KEY, None)
             return
         self.armed.pop(KEY, None)
         if self._is_within_backward:
@@ -303,20 +335,20 @@ class LoopTimings:
 
     def _expect_exchange(self) -> None:
         """Mark when the exchange of gradients begins, if there is one in this backward pass."""
-        assert self._timings is not None
         replicas = (has() for has in self.replicas)
-        self._timings.begin_backward(
-            any(each is not None and each.require_backward_grad_sync for each in replicas)
-        )
+        if (timings := self._timings) is not None:
+            timings.begin_backward(
+                any(each is not None and each.require_backward_grad_sync for each in replicas)
+            )
 
     def _end_exchange(self) -> None:
-        assert self._timings is not None
-        self._timings.end_exchange()
+        if (timings := self._timings) is not None:
+            timings.end_exchange()
 
     def within_backward(self, _: Any) -> None:
         """Hook: the backward pass has computed a gradient. Called only on several ranks."""
-        if self._timings is not None and not self.is_compiling():
-            self._timings.within_backward()
+        if (timings := self._timings) is not None and not self.is_compiling():
+            timings.within_backward()
 
     def before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Hook: an optimizer steps. A step that another class extends calls this twice."""
@@ -369,16 +401,18 @@ class LoopTimings:
     @contextmanager
     def timed_block(self, part: str) -> Iterator[None]:
         """Time the block as one part that includes all parts within it."""
-        if self._timings is None or self.thread != get_ident():
+        timings = self._timings
+        if timings is None or self.thread != get_ident():
             yield
             return
         self._calls.read(self._codes)
-        self._timings.part = self._calls.part
+        timings.part = self._calls.part
         self.thread = -1
         try:
-            with self._timings.timed_block(part):
+            with timings.timed_block(part):
                 yield
         finally:
-            self.thread = get_ident()
-            self._calls.forget(len(self._codes))
-            self.armed[KEY] = self._hook
+            if self._timings is timings and not self.is_over:
+                self.thread = get_ident()
+                self._calls.forget(len(self._codes))
+                self.armed[KEY] = self._hook

@@ -124,14 +124,15 @@ class LargeBatchRates:
     ) -> None:
         """Scale the learning rates of all parameter groups during each `optimizer.step()`.
 
-        Before the training nothing is scaled. If the gradients of a window are summed instead of
-        averaged (`averages` is False), the window's number of batches adds no further factor.
+        Before and after the training nothing is scaled. If the gradients of a window are summed
+        instead of averaged (`averages` is False), the window's number of batches adds no further
+        factor.
         """
         own: list[tuple[dict[str, Any], Any]] = []
         batches_per_step = position.aggregation_frequency if averages else 1
 
         def scale(*_: object) -> None:
-            if position.units is None:
+            if position.units is None or position.has_ended:
                 return
             factor = self.factor(
                 position.batch_idx, position.units, batches_per_step=batches_per_step

@@ -11,6 +11,8 @@ is extended afterwards, batch 8 is a window of its own.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +28,7 @@ class Position:
     batch_idx: int = 0
     first_batch_idx: int = 0  # first batch of this run
     end: int = sys.maxsize  # number of batches of the whole training
+    has_ended: bool = False  # the training: steps of optimizers are not part of it any more
     cut_at: int = 0  # batches trained at the last optimizer step, where this window begins
     # For a window whose batches have weights (batch_weight.py): the first weight, and the sum.
     window_weights: tuple[Any, Any] | None = None
@@ -46,6 +49,15 @@ class Position:
         """The batch of the optimizer step after the one of this window; may be beyond the end."""
         following = self._regular_start + 2 * self.aggregation_frequency - 1
         return following if self.batch_idx + 1 == self.end else min(following, self.end - 1)
+
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        """Train in the block. What the user's code does later with the optimizers is its own."""
+        self.has_ended = False
+        try:
+            yield
+        finally:
+            self.has_ended = True
 
     def state(self) -> dict[str, Any]:
         """Return what a later run needs to continue, for a checkpoint."""

@@ -288,7 +288,7 @@ class Stepping:
         Raises:
             TrialMistake: The gradients are not those of all records.
         """
-        if self._is_stepping and self.distributed.size == 1:
+        if self.position.has_ended or (self._is_stepping and self.distributed.size == 1):
             return None
         position, wrapped = self.position, self._wrapped[id(optimizer)]
         if not self._is_stepping:

@@ -146,6 +146,7 @@ class Loop:
         # The loop reports metrics, so they are not read from TensorBoard files too.
         self.core.train.on_report()
         with (
+            self.position.training(),
             self._timings.journaling(self.context, self.core.sink, self._distributed.barrier),
             closing(self.context),
             self._callbacks.running(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import time
 from math import isnan
@@ -149,6 +150,31 @@ def test_after_one_validation_the_name_that_is_meant_is_offered_at_the_end() -> 
         "searcher.metric is error, and validations have: Error; so no checkpoint is the best one. "
         "Did you mean Error?"
     )
+
+
+def test_after_its_end_nothing_is_read_until_another_run_begins(script: Script) -> None:
+    script.log(1, loss=0.5)
+    script.reading.end()
+    script.log(2, loss=0.25)
+    script.reading.flush()
+    assert script.metrics() == [{"loss": 0.5}]
+
+    script.reading.forget()  # in a fork
+    script.log(3, loss=0.25)
+    script.reading.begin(script.sink, script.steps.append, "error", 0)
+    script.log(4, loss=0.125)
+    script.reading.end()
+    assert script.metrics() == [{"loss": 0.5}, {"loss": 0.125}]
+
+
+def test_a_full_disk_ends_the_reading(script: Script) -> None:
+    def write(record: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    script.log(1, loss=0.5)
+    script.sink.write = write  # type: ignore[method-assign]
+    script.reading.end()
+    assert script.metrics() == []
 
 
 def test_a_searcher_metric_that_is_written_is_not_named(script: Script) -> None:

@@ -26,6 +26,7 @@ from det_jupyter.contract.run.journal import (
     RankStarted,
     Record,
     RunEnded,
+    StepTimes,
 )
 from det_jupyter.contract.run.unmanaged import (
     Announcement,
@@ -33,10 +34,61 @@ from det_jupyter.contract.run.unmanaged import (
     request_file,
     whole_records,
 )
+from det_jupyter.core import profiler
 from det_jupyter.core.journal import Journal
 from det_jupyter.core.printed import PrintedCopy
 from det_jupyter.core.unmanaged import OFFLINE_VARIABLE
 from det_jupyter.errors import ConfigError, Conflict
+
+# Several runs, and trainings between them, in one process and in its forks.
+SEVERAL_RUNS = """
+import os, sys, tempfile
+import torch
+from torch.utils.tensorboard import SummaryWriter
+from det_jupyter import core
+from det_jupyter.core import event_reading
+
+event_reading._HELD_S = 0
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+writer = SummaryWriter(tempfile.mkdtemp())
+
+def train():
+    for _ in range(4):
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+
+def in_fork(function):
+    if (pid := os.fork()) == 0:
+        try:
+            function()
+            os._exit(0)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+def child():
+    with core.init(name="child"):
+        train()
+        SummaryWriter(tempfile.mkdtemp()).add_scalar("loss", 0.25, 1)
+
+core.init(name="left")
+train()
+with core.init(name="first") as context:
+    train()
+    writer.add_scalar("loss", 0.5, 1)
+writer.add_scalar("loss", 2.5, 2)
+with context.profiler.driven():  # a trainer that was given this context
+    pass
+train()
+with core.init(name="parent"):
+    train()
+    in_fork(train)
+in_fork(child)
+writer.add_scalar("loss", 4.5, 3)
+train()
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +117,55 @@ def test_a_run_whose_block_was_never_entered_is_over_when_its_name_is_used_again
     assert sys.stdout.write == write
     ends = [records(folder)[-1] for folder in folders(home)]
     assert [one.steps_completed for one in ends if isinstance(one, RunEnded)] == [0, 1]
+
+
+def test_a_run_that_begins_ends_one_whose_block_was_never_entered(home: Path) -> None:
+    write = sys.stdout.write
+    core.init(name="left")
+    with core.init(name="other"):
+        assert isinstance(records(folders(home)[0])[-1], RunEnded)
+    assert sys.stdout.write == write
+
+
+def test_after_a_run_its_profiler_records_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profiler, "PERIOD_NS", 0)
+    with core.init(name="a") as context:
+        context.profiler.count("tokens")
+    (counted, ended) = records(*folders(home))[-2:]
+    assert isinstance(counted, StepTimes)
+    assert isinstance(ended, RunEnded)
+    with context.profiler.section("augment"):
+        context.profiler.count("tokens")
+    context.profiler.on()
+    context.profiler.step()
+    context.profiler.off()
+    assert records(*folders(home))[-1] == ended
+
+
+def test_runs_one_after_the_other_have_their_own_timings_and_events(
+    home: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("tensorboard")
+    script = tmp_path / "train.py"
+    script.write_text(SEVERAL_RUNS)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env=os.environ, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    found = {}
+    for folder in folders(home):
+        of_run = records(folder)
+        batches = sum(each.batches for each in of_run if isinstance(each, StepTimes))
+        losses = [each.metrics["loss"] for each in of_run if isinstance(each, MetricsReported)]
+        found[folder.name.partition("-")[0]] = (batches, losses)
+    # The first step of each only begins the timing.
+    assert found == {
+        "left": (3, []), "first": (3, [0.5]), "parent": (3, []), "child": (3, [0.25]),
+    }  # fmt: skip
 
 
 def test_a_run_writes_what_it_reports_and_prints(
@@ -189,10 +290,12 @@ def test_a_full_disk_at_the_end_is_an_error_after_which_nothing_is_held(
 
     before = sys.stdout.write
     context = core.init(name="full")
+    context.profiler.count("tokens")
     with pytest.raises(OSError, match="no room"), context:
         monkeypatch.setattr(Journal, "write", write)
     assert sys.stdout.write == before
     assert context.is_over()
+    assert core.get_cluster_info() is None
 
 
 def test_the_last_line_of_a_killed_process_is_left_out(home: Path) -> None:

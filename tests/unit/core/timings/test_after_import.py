@@ -51,6 +51,18 @@ def test_a_module_that_is_not_installed_stays_absent() -> None:
         importlib.import_module("no_such_module_at_all")
 
 
+@pytest.mark.parametrize("is_imported", [True, False])
+def test_a_change_that_fails_does_not_fail_the_import(
+    module: str, is_imported: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if is_imported:
+        importlib.import_module(module)
+    after_import(module, lambda: sys.modules[module].not_there, has="value")
+    assert importlib.import_module(module).value == 1
+    (line,) = caplog.messages
+    assert "later_imported: this version is not recorded: AttributeError" in line
+
+
 def test_two_wait_for_the_same_module(module: str) -> None:
     calls: list[int] = []
     after_import(module, lambda: calls.append(1), has="value")

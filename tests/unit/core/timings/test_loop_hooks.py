@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from threading import Thread
 from types import SimpleNamespace
@@ -25,6 +26,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     clock.append(Script(warm=0))
     clock[0].loop.after_step(clock[0].optimizer, (), {})
     return clock[0]
+
+
+@pytest.fixture
+def _always_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(any_loop, "PERIOD_NS", 0)  # a record after each step
 
 
 def batches(script: Script) -> list[int]:
@@ -159,6 +165,90 @@ def test_a_loop_that_is_closed_is_timed_again_when_it_resumes() -> None:
     records = [each for each in script.sink.records if isinstance(each, StepTimes)]
     assert [(each.first, each.batches) for each in records] == [(7, 1), (9, 2)]
     assert not script.loop.armed
+
+
+def test_a_run_that_is_over_is_not_timed_again_by_what_is_left_of_it() -> None:
+    script = Script()
+    script.train()
+    script.loop.end_run()
+    script.sink.records.clear()
+    with script.profiler.driven():  # a trainer that was given its context
+        pass
+    for _ in range(3):
+        script.train()
+    script.loop.close()
+    assert script.sink.records == []
+    assert not script.loop.armed
+
+    script.loop.begin_run(script.sink, 5, lambda: None)
+    for _ in range(2):
+        script.train()
+    script.loop.close()
+    (record,) = (each for each in script.sink.records if isinstance(each, StepTimes))
+    assert (record.first, record.batches) == (7, 1)
+
+
+@pytest.mark.usefixtures("_always_due")
+def test_an_error_of_a_hook_ends_the_timing_and_is_none_of_the_training(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Full:
+        def write(self, record: object) -> None:
+            raise OSError(errno.ENOSPC, "no room")
+
+    script = Script()
+    script.loop.begin_run(Full(), 0, lambda: None)
+    for _ in range(3):
+        script.train()
+    script.loop.close()
+    (line,) = caplog.messages
+    assert line == ("timings: this run is not timed any more, because of OSError(28, 'no room')")
+    assert not script.loop.armed
+
+    def fail() -> None:
+        raise OSError(errno.ENOSPC, "no page")
+
+    script.loop.begin_run(script.sink, 0, fail)
+    for _ in range(3):
+        script.train()
+    assert "no page" in caplog.messages[1]
+
+
+@pytest.mark.usefixtures("_always_due")
+@pytest.mark.parametrize("is_exchanged", [True, False])
+def test_an_error_within_the_backward_pass_is_none_of_the_training(*, is_exchanged: bool) -> None:
+    script = Script()
+
+    def compute(_: Any) -> None:
+        script.step()
+
+    def write(record: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    backward = script.loop.timed_backward(compute)
+    if is_exchanged:
+        replica = SimpleNamespace(require_backward_grad_sync=True)
+        script.loop.replicas.append(lambda: replica)
+    for number in range(3):
+        if number == 1:
+            script.sink.write = write  # type: ignore[method-assign]  # its disk is full
+        script.data()
+        script.forward()
+        backward(None)
+
+
+def test_a_fork_within_a_timed_block_is_not_timed_and_may_begin_a_run() -> None:
+    script = Script()
+    with script.loop.timed_block("checkpoint"):
+        script.loop.leave()
+    script.train()
+    script.loop.close()
+    assert script.sink.records == []
+    script.loop.begin_run(script.sink, 0, lambda: None)
+    for _ in range(2):
+        script.train()
+    script.loop.close()
+    assert [each.batches for each in script.sink.records if isinstance(each, StepTimes)] == [1]
 
 
 @pytest.mark.parametrize("is_exchanged", [True, False])

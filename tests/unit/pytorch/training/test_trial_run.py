@@ -296,3 +296,20 @@ def test_what_a_trial_would_lose_is_told_with_the_first_checkpoint(tmp_path: Pat
     run.train()
     [notice] = run.records(Notice)
     assert notice.text.startswith("`self.noise` (torch.Generator) changes while training and is")
+
+
+def test_steps_after_the_training_are_those_of_any_optimizer(tmp_path: Path) -> None:
+    optimizations = {
+        "aggregation_frequency": 2,
+        "large_batch": {"base_batch_size": 4, "warmup": {"batches": 0}},
+    }
+    run = Planned(tmp_path, configuration={"optimizations": optimizations})
+    run.train()
+    (optimizer,) = run.run.context.optimizers
+    optimizer.param_groups[0]["momentum"] = 0
+    before = run.weights()
+    for weights in run.run.context.models[0].parameters():
+        weights.grad = torch.ones_like(weights)
+    optimizer.step()
+    for one, other in zip(run.weights(), before, strict=True):
+        torch.testing.assert_close(one, other - 0.125)
