@@ -209,7 +209,7 @@ def remark_on(runs: Mapping[int, Mapping[str, Any]]) -> str:
             the lost run in whose place it was made.
 
     >>> remark_on({4: {"replaces": "0a"}, 3: {"replaces": "0b"}, 5: {"replaces": ""}})
-    'runs that were not there any more were made again (trials 3, 4)'
+    'runs that were not there any more were made again (trials 3 and 4)'
     """
     deleted = [trial for trial, run in sorted(runs.items()) if run.get("is_deleted")]
     again = [trial for trial, run in sorted(runs.items()) if run.get("replaces")]

@@ -60,10 +60,8 @@ class NetworkUse(Wire):
 def _network_words(one: ComputerNetwork) -> str:
     if one.sent_bytes is None or one.received_bytes is None:
         return f"{one.agent} uses {one.interface}"
-    return (
-        f"{one.agent} sends {size(one.sent_bytes)} and receives {size(one.received_bytes)} over "
-        f"{one.interface}"
-    )
+    rates = f"{size(one.sent_bytes)} sent, {size(one.received_bytes)} received"
+    return f"{one.agent} uses {one.interface} ({rates})"
 
 
 class Verdict(Wire):

@@ -46,8 +46,8 @@ def test_network_has_bytes_and_time_of_each_batch_and_the_interfaces() -> None:
     assert [one.sent_bytes for one in found.computers] == pytest.approx([5e6, 5e6])
     assert [one.received_bytes for one in found.computers] == pytest.approx([4e6, 4e6])
     assert found.sentence == (
-        "exchanges between 2 computers take 30 ms of 50 ms a batch; node-b sends 5.0 MB and "
-        "receives 4.0 MB over eth0, node-c sends 5.0 MB and receives 4.0 MB over ib0"
+        "exchanges between 2 computers take 30 ms of 50 ms a batch; node-b uses eth0 "
+        "(5.0 MB sent, 4.0 MB received) and node-c uses ib0 (5.0 MB sent, 4.0 MB received)"
     )
     assert current.verdict is not None
     assert current.verdict.sentence.startswith(
@@ -60,7 +60,7 @@ def test_network_without_samples_has_times_and_interfaces() -> None:
     current = judged({}, {"node-b": "eth0", "node-c": "eth0"})
     found = network_of(current)
     assert found is not None
-    assert found.sentence.endswith("a batch; node-b uses eth0, node-c uses eth0")
+    assert found.sentence.endswith("a batch; node-b uses eth0 and node-c uses eth0")
     assert current.verdict is not None
     assert "between ranks over the network (eth0)." in current.verdict.sentence
 
