@@ -164,7 +164,9 @@ def test_a_draft_begins_empty_on_a_drive_of_several_computers_too(
     assert names_in(storage.root / "one") == []
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError(), OSError(errno.ESTALE, "Stale file handle")])
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(), OSError(errno.ESTALE, "Stale file handle")]
+)
 def test_a_draft_that_another_computer_removes_just_now_does_not_matter(
     storage: DirectoryStorage, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
