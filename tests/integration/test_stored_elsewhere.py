@@ -186,6 +186,18 @@ def test_what_a_move_has_left_is_not_deleted_once_it_is_forgotten(
     assert (first / "good").is_dir()
 
 
+def test_an_experiment_that_an_earlier_version_has_stored_does_not_hinder_clearing_up(
+    det: Det, routes: Routes
+) -> None:
+    experiment = routes.service.machine.state.experiment(1)
+    experiment.reconfigure({**experiment.config, "entrypoint": "DigitsTrial()"})
+    (own_folder() / ".part-left").mkdir()
+    done = det("c", "gc", "--yes").splitlines()
+    assert done[0] == "Deleted 1 item (0 B)."
+    assert done[1].startswith("Not cleared: experiment 1: entrypoint: got 'DigitsTrial()'")
+    assert not (own_folder() / ".part-left").exists()
+
+
 def test_a_checkpoint_is_not_moved_to_where_its_copy_is_not_whole(
     client: Client, tmp_path: Path
 ) -> None:

@@ -32,7 +32,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
-from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict
 from det_jupyter.master.background.deleting import remove_files
 from det_jupyter.master.background.spans import Span, is_written_in, spans_of
 from det_jupyter.master.machine.model.events import CheckpointsDeleted
@@ -67,7 +67,7 @@ class _Known:
 async def collect(service: Service, data_dir: Path, paths: Collection[str]) -> CollectedGarbage:
     """Return what is not kept; if `paths` are given, delete it there, and return only that."""
     result, doomed = CollectedGarbage(found=[]), frozenset(paths)
-    for each, uuid in _unneeded(service):
+    for each, uuid in _unneeded(service, result.problems):
         try:
             if each.path in doomed:
                 service.apply(DropCheckpoints(uuids=[uuid]))
@@ -89,17 +89,19 @@ async def collect(service: Service, data_dir: Path, paths: Collection[str]) -> C
     return result
 
 
-def _unneeded(service: Service) -> list[tuple[Garbage, str]]:
+def _unneeded(service: Service, problems: list[str]) -> list[tuple[Garbage, str]]:
     """Return the checkpoints that policies do not keep, of experiments that have ended here."""
     state, indexes = service.machine.state, service.machine.indexes
-    found = [
-        state.checkpoints[uuid]
-        for experiment in state.experiments.values()
-        if experiment.state in (State.COMPLETED, State.CANCELED, State.ERROR)
-        for uuid in find_unneeded(
-            state, indexes, experiment, experiment.settings.checkpoint_storage
-        )
-    ]
+    found = []
+    for experiment in state.experiments.values():
+        if experiment.state in (State.COMPLETED, State.CANCELED, State.ERROR):
+            try:
+                storage = experiment.settings.checkpoint_storage
+            except ConfigError as error:  # of another version
+                problems.append(f"experiment {experiment.id}: {error}")
+                continue
+            uuids = find_unneeded(state, indexes, experiment, storage)
+            found += [state.checkpoints[uuid] for uuid in uuids]
     return [
         (
             Garbage(
