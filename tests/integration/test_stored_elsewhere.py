@@ -22,7 +22,7 @@ from det_jupyter.master.background.deleting import (
     delete,
     remove_files,
 )
-from det_jupyter.master.machine.model.commands import Deletion
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints, Deletion
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.storage import open_storage
 from det_jupyter.storage.buckets.storage import BucketStorage
@@ -149,6 +149,20 @@ def test_what_a_move_has_left_is_kept_in_mind_while_it_may_be_the_only_whole_cop
     assert "forgotten" not in done[1]
     assert (first / "good" / "state_dict.pt").read_bytes() == b"weights"
     assert routes.service.machine.state.checkpoints["good"].former == f"{first}/good"
+
+
+def test_what_a_move_has_left_is_forgotten_if_files_of_its_copy_were_deleted(
+    det: Det, routes: Routes, tmp_path: Path
+) -> None:
+    (own_folder() / "good" / "optimizer.pt").touch()
+    deletions = routes.service.deletions
+    det("c", "move", "good", "--to", str(tmp_path / "first"))
+    former = deletions.get_nowait()  # its drive is away
+    assert isinstance(former, DeleteCheckpoints)
+    assert former.is_former
+    det("c", "rm", "good", "--glob", "optimizer.pt", "--yes")
+    routes.run(_carry_out(routes.service, deletions.get_nowait()))
+    assert "is forgotten: delete it by hand" in det("c", "gc", "--yes")
 
 
 def test_what_was_left_by_a_move_and_is_gone_meanwhile_is_not_cleared_twice(

@@ -139,7 +139,7 @@ async def _clear_former(service: Service, data_dir: Path, one: CheckpointView) -
     """Delete a checkpoint where it was moved from, or forget it; return why it is not deleted."""
     (command,) = former_deletions(service.machine.state, [one])
     path, removed = one.former, await asyncio.to_thread(remove_files, command, data_dir)
-    if removed.is_needed:
+    if removed.is_needed and one.state == "COMPLETED":  # not if files of the copy were deleted
         return [f"{problem}; it is kept until its copy is whole" for problem in removed.problems]
     service.take(CheckpointsDeleted(experiment_id=one.experiment_id, uuids=[], former=[one.uuid]))
     return [
