@@ -14,8 +14,8 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, MoveCheckpoints
 from det_jupyter.contract.trial.origin import Origin
-from det_jupyter.errors import Conflict, DetError, NotFound
-from det_jupyter.master.background import garbage
+from det_jupyter.errors import BucketProblem, Conflict, DetError, NotFound
+from det_jupyter.master.background import deleting, garbage
 from det_jupyter.master.background.deleting import (
     Removed,
     _carry_out,
@@ -149,6 +149,23 @@ def test_what_a_move_has_left_is_kept_in_mind_while_it_may_be_the_only_whole_cop
     assert "forgotten" not in done[1]
     assert (first / "good" / "state_dict.pt").read_bytes() == b"weights"
     assert routes.service.machine.state.checkpoints["good"].former == f"{first}/good"
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_what_a_move_has_left_in_a_bucket_that_is_away_is_forgotten_if_its_copy_is_there(
+    det: Det, routes: Routes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_copied: bool
+) -> None:
+    def find_copy_problem(path: str, copy: str) -> str:
+        raise BucketProblem("no answer", "away")
+
+    det("c", "move", "good", "--to", str(tmp_path / "first"))
+    if not is_copied:
+        remove_tree(tmp_path / "first" / "good")
+    monkeypatch.setattr(deleting, "find_copy_problem", find_copy_problem)
+    said = "is forgotten: delete it by hand" if is_copied else "is kept until its copy is whole"
+    assert said in det("c", "gc", "--yes")
+    assert (routes.service.machine.state.checkpoints["good"].former == "") is is_copied
+    assert (own_folder() / "good").is_dir()
 
 
 def test_what_a_move_has_left_is_forgotten_if_files_of_its_copy_were_deleted(
