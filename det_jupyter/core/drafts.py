@@ -60,7 +60,7 @@ class CheckpointDraft:
         """
 
         def write() -> Path:
-            path = self.open()
+            path = self._open_noted()
             fill(path)
             self.sync()
             return path
@@ -71,16 +71,21 @@ class CheckpointDraft:
 
     def open_when_room(self, needs_bytes: int) -> Path:
         """Return the empty folder to fill, once there is room for files of that size (room.py)."""
-        return self._when_room(needs_bytes, self.open, self.discard)
+        return self._when_room(needs_bytes, self._open_noted, self.discard)
 
     def open(self) -> Path:
         """Return the empty folder to fill, after removing drafts of writers that were killed.
 
-        May run in another thread, as `sync` may; writes no record.
+        May run in another thread, as `sync` may; writes no record. The control page does not have
+        it: such a folder may be open for hours.
         """
         self._draft = self._storage.begin(self.uuid)
-        self._note()
         return self._draft.path
+
+    def _open_noted(self) -> Path:
+        path = self.open()
+        self._note()
+        return path
 
     def sync(self) -> None:
         """Write the present files to the disk, so that `commit` takes less time."""

@@ -16,6 +16,7 @@ be removed completely is then a leftover.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -139,6 +140,7 @@ class DirectoryStorage:
         final = self._path(uuid)
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.remove_leftovers()
+        _remove_unlocked(self.root / scratch)  # of the same checkpoint: however old it is
         lock = make_locked(self.root / scratch)
         return DirectoryDraft(self.root / scratch, final, lock, is_uploaded=self._is_own)
 
@@ -232,7 +234,9 @@ class DirectoryStorage:
         """Remove scratch folders that are not locked; those of other computers: that are old."""
         scratches = [*self.root.glob(f"{_SCRATCH}*")]
         if scratches and not shows_all_locks(self.root):
-            before = self._now() - _SETTLED_S
+            before = -math.inf
+            with suppress(OSError):  # nothing can be written there
+                before = self._now() - _SETTLED_S
             scratches = [each for each in scratches if _is_settled(each, before)]
         for scratch in scratches:
             _remove_unlocked(scratch)
@@ -290,7 +294,7 @@ def _problem_of(path: Path) -> str:
 
 def _is_settled(scratch: Path, before: float) -> bool:
     """Return whether a scratch folder is being deleted, or was not changed since `before`."""
-    with suppress(FileNotFoundError):  # another process removes it
+    with suppress(OSError):  # another computer removes it: it is gone, or a handle is stale
         return scratch.name.startswith(_DELETED) or _measure(scratch).changed_at < before
     return False
 

@@ -14,9 +14,15 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule, MoveCheckpoints
 from det_jupyter.contract.trial.origin import Origin
-from det_jupyter.errors import Conflict, DetError, NotFound
-from det_jupyter.master.background import garbage
-from det_jupyter.master.background.deleting import delete, remove_files
+from det_jupyter.errors import BucketProblem, Conflict, DetError, NotFound
+from det_jupyter.master.background import deleting, garbage
+from det_jupyter.master.background.deleting import (
+    Removed,
+    _carry_out,
+    delete,
+    remove_files,
+)
+from det_jupyter.master.machine.model.commands import DeleteCheckpoints, Deletion
 from det_jupyter.master.machine.rules.retention import pending_deletions
 from det_jupyter.storage import open_storage
 from det_jupyter.storage.buckets.storage import BucketStorage
@@ -127,6 +133,100 @@ def test_what_a_move_has_left_on_a_drive_is_listed_and_deleted_or_forgotten(
     carry_out(routes)
     assert det("c", "gc") == "There is nothing to delete."
     assert str(first) not in det("c", "describe", "good")
+
+
+def test_what_a_move_has_left_is_kept_in_mind_while_it_may_be_the_only_whole_copy(
+    det: Det, routes: Routes, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    det("c", "move", "good", "--to", str(first))
+    carry_out(routes)
+    det("c", "move", "good", "--to", str(second))
+    (second / "good" / "state_dict.pt").write_bytes(b"cut")
+    done = det("c", "gc", "--yes").splitlines()
+    assert done[0] == "Deleted 0 items (0 B)."
+    assert f"Not cleared: left {first}/good alone: checkpoint good: " in done[1]
+    assert "forgotten" not in done[1]
+    assert (first / "good" / "state_dict.pt").read_bytes() == b"weights"
+    assert routes.service.machine.state.checkpoints["good"].former == f"{first}/good"
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_what_a_move_has_left_in_a_bucket_that_is_away_is_forgotten_if_its_copy_is_there(
+    det: Det, routes: Routes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_copied: bool
+) -> None:
+    def find_copy_problem(path: str, copy: str) -> str:
+        raise BucketProblem("no answer", "away")
+
+    det("c", "move", "good", "--to", str(tmp_path / "first"))
+    if not is_copied:
+        remove_tree(tmp_path / "first" / "good")
+    monkeypatch.setattr(deleting, "find_copy_problem", find_copy_problem)
+    said = "is forgotten: delete it by hand" if is_copied else "is kept until its copy is whole"
+    assert said in det("c", "gc", "--yes")
+    assert (routes.service.machine.state.checkpoints["good"].former == "") is is_copied
+    assert (own_folder() / "good").is_dir()
+
+
+def test_what_a_move_has_left_is_forgotten_if_files_of_its_copy_were_deleted(
+    det: Det, routes: Routes, tmp_path: Path
+) -> None:
+    (own_folder() / "good" / "optimizer.pt").touch()
+    deletions = routes.service.deletions
+    det("c", "move", "good", "--to", str(tmp_path / "first"))
+    former = deletions.get_nowait()  # its drive is away
+    assert isinstance(former, DeleteCheckpoints)
+    assert former.is_former
+    det("c", "rm", "good", "--glob", "optimizer.pt", "--yes")
+    routes.run(_carry_out(routes.service, deletions.get_nowait()))
+    assert "is forgotten: delete it by hand" in det("c", "gc", "--yes")
+
+
+def test_what_was_left_by_a_move_and_is_gone_meanwhile_is_not_cleared_twice(
+    det: Det, routes: Routes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tmp_path / "first"
+    for uuid in ("good", "bad"):
+        det("c", "move", uuid, "--to", str(first))
+    carry_out(routes)
+    for uuid in ("good", "bad"):
+        det("c", "move", uuid, "--to", str(tmp_path / "second"))
+    checkpoints = routes.service.machine.state.checkpoints
+
+    def remove(command: Deletion, folder: Path) -> Removed:
+        for each in checkpoints.values():  # the background task was faster
+            each.former = ""
+        return remove_files(command, folder)
+
+    monkeypatch.setattr(garbage, "remove_files", remove)
+    assert len(det("c", "gc", "--yes").splitlines()) == 1
+
+
+def test_what_a_move_has_left_is_not_deleted_once_it_is_forgotten(
+    det: Det, routes: Routes, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    det("c", "move", "good", "--to", str(first))
+    carry_out(routes)
+    det("c", "move", "good", "--to", str(second))
+    (command,) = pending_deletions(routes.service.machine.state)
+    first.rename(tmp_path / "unmounted")
+    det("c", "gc", "--yes")
+    (tmp_path / "unmounted").rename(first)
+    routes.run(_carry_out(routes.service, command))  # as when a bucket is asked again
+    assert (first / "good").is_dir()
+
+
+def test_an_experiment_that_an_earlier_version_has_stored_does_not_hinder_clearing_up(
+    det: Det, routes: Routes
+) -> None:
+    experiment = routes.service.machine.state.experiment(1)
+    experiment.reconfigure({**experiment.config, "entrypoint": "DigitsTrial()"})
+    (own_folder() / ".part-left").mkdir()
+    done = det("c", "gc", "--yes").splitlines()
+    assert done[0] == "Deleted 1 item (0 B)."
+    assert done[1].startswith("Not cleared: experiment 1: entrypoint: got 'DigitsTrial()'")
+    assert not (own_folder() / ".part-left").exists()
 
 
 def test_a_checkpoint_is_not_moved_to_where_its_copy_is_not_whole(

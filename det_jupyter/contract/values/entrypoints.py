@@ -31,7 +31,10 @@ _IN_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*(?:\.[A
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")  # the name of an interpreter
 _LAUNCHER = re.compile(r"(?:det_jupyter|determined)\.launch\.(torch_distributed|deepspeed)")
 _NEARLY_IN_MODULE = re.compile(r"([\w./-]*)\s*:\s*([\w.]*)")
-_CALL = re.compile(r"([A-Za-z_][\w.:]*)\s*\(.*\)", re.DOTALL)
+# `a:B(...)`, `a.B(...)` or `B(...)`; not `f() { python3 a.py; }; f $(nproc)`, which a shell runs
+_CALL = re.compile(
+    r"(?:([\w./-]+:[\w.]+)|([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?<!\.py))\s*\([^;|&]*\)"
+)
 _SCRIPT = re.compile(r"[^=]+\.(?:py|sh)")
 _STARTS_OTHERS = re.compile(r"(?:det_jupyter|determined)\.launch\.\w+|torch\.distributed\.\w+")
 _FOR_A_SHELL = re.compile(r"[$`*?\[\]{}()~;|&<>#!\\\n]|^\s*\w+=")
@@ -168,14 +171,16 @@ def _find_mistake(text: str) -> str | None:
         return "expected a class or function, or a command"
     if "\0" in text:
         return "expected a text without the character #x0000"
+    wanted = "the name of a module, a colon and a name in it"
     if called := _CALL.fullmatch(text):
-        return f"expected a class or function, not a call of it; write {called[1]}"
+        text = called[1] or ":".join(called[2].rsplit(".", 1))
+        wanted = "a class or function, not a call of it"
     near = _NEARLY_IN_MODULE.fullmatch(text)
     if near is None:
-        return None
+        return f"expected {wanted}; write {text}" if called else None
     module = near[1].removeprefix("./").removesuffix(".py").replace("/", ".")
     if _IN_MODULE.fullmatch(meant := f"{module}:{near[2]}"):
-        return f"expected the name of a module, a colon and a name in it; write {meant}"
+        return f"expected {wanted}; write {meant}"
     return "expected the name of a module, a colon and a name in it, such as model_def:MyTrial"
 
 

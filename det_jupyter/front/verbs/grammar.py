@@ -186,12 +186,13 @@ class LineParser(argparse.ArgumentParser):
 
 def _meant(value: str, known: Sequence[str], verbs: Mapping[str, argparse.ArgumentParser]) -> str:
     """Return what a wrong word may have meant: a word, a verb of a group, or one of all words."""
-    if near := get_close_matches(value, known, n=1, cutoff=_LIKE):
-        return f"did you mean {near[0]}?"
     below: dict[str, str] = {}
     for group in verbs.values():
         for word, verb in verb_parsers(group).items():
             below.setdefault(word, verb.prog)
+    near = get_close_matches(value, known, n=1, cutoff=_LIKE)
+    if near and value not in below:
+        return f"did you mean {near[0]}?"
     if near := get_close_matches(value, below, n=1, cutoff=_LIKE):
         return f"did you mean `{below[near[0]]}`?"
     # The names of verbs, without their aliases.

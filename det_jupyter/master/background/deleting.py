@@ -36,6 +36,7 @@ from det_jupyter.storage import CheckpointStorage, open_storage, path_of
 from det_jupyter.storage.contract import METADATA_FILE, is_name, read_metadata
 from det_jupyter.storage.copies import find_copy_problem
 from det_jupyter.storage.directory import remove_tree
+from det_jupyter.storage.kinds import find_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Removed:
     # A line for each thing that remains, with the reason.
     problems: list[str] = field(default_factory=list)
     is_away: bool = False  # a bucket does not answer
+    is_needed: bool = False  # a copy is not found whole: what was to be deleted must be kept
 
 
 async def delete(service: Service) -> None:
@@ -86,6 +88,10 @@ async def _carry_out(service: Service, command: Deletion) -> None:
         copies = {uuid: path for uuid, path in command.copies.items()
                   if uuid in stored and stored[uuid].state != "DELETED"}  # fmt: skip
         command = replace(command, copies=copies)
+        if command.is_former:  # what was forgotten since stays
+            left = {uuid: path for uuid, path in command.paths.items()
+                    if uuid not in stored or stored[uuid].former == path}  # fmt: skip
+            command = replace(command, paths=left)
     recorded = frozenset(state.checkpoints)
     removed = await asyncio.to_thread(remove_files, command, paths.data_dir(), recorded, spans)
     for problem in removed.problems:
@@ -185,11 +191,24 @@ def _unrecorded(
 
 def _find_copy_problem(path: str, copy: str | None, removed: Removed) -> str:
     """Return why a checkpoint that was moved to `copy` is not deleted; "": it is."""
+    if copy is None:
+        return ""
     try:
-        return find_copy_problem(path, copy) if copy is not None else ""
+        problem = find_copy_problem(path, copy)
+        removed.is_needed |= bool(problem)
     except (CheckpointError, OSError) as error:
         removed.is_away |= isinstance(error, BucketProblem) and error.kind == "away"
-        return str(error)
+        removed.is_needed |= not _is_stored(copy)
+        problem = str(error)
+    return problem
+
+
+def _is_stored(path: str) -> bool:
+    """Return whether files of a checkpoint are seen there."""
+    with suppress(CheckpointError, OSError):
+        storage, uuid = find_checkpoint(path)
+        return bool(storage.files(uuid))
+    return False
 
 
 def _remove_checkpoint(

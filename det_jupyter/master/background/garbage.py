@@ -5,7 +5,8 @@
     draft         folders that a killed process has not finished: it has them locked while it lives
     upload        objects in a bucket without a commit, and unfinished uploads in parts
     moved         a checkpoint where it was before it was moved, as its drive was away. If it still
-                  cannot be deleted, it is forgotten: the drive may never come back
+                  cannot be deleted, it is forgotten, as the drive may never come back; but not
+                  while its copy is not found whole
     unrecorded    whole checkpoints in det_jupyter's own folder that no record names, of a trial
                   that is over, written while it was not. In another folder or a bucket they may
                   be another master's; of another time they are those of a database that is lost
@@ -31,7 +32,7 @@ from det_jupyter.contract.messages import (
     State,
 )
 from det_jupyter.contract.values.bucket_urls import is_in_bucket
-from det_jupyter.errors import CheckpointError, Conflict
+from det_jupyter.errors import CheckpointError, ConfigError, Conflict
 from det_jupyter.master.background.deleting import remove_files
 from det_jupyter.master.background.spans import Span, is_written_in, spans_of
 from det_jupyter.master.machine.model.events import CheckpointsDeleted
@@ -66,7 +67,7 @@ class _Known:
 async def collect(service: Service, data_dir: Path, paths: Collection[str]) -> CollectedGarbage:
     """Return what is not kept; if `paths` are given, delete it there, and return only that."""
     result, doomed = CollectedGarbage(found=[]), frozenset(paths)
-    for each, uuid in _unneeded(service):
+    for each, uuid in _unneeded(service, result.problems):
         try:
             if each.path in doomed:
                 service.apply(DropCheckpoints(uuids=[uuid]))
@@ -76,6 +77,8 @@ async def collect(service: Service, data_dir: Path, paths: Collection[str]) -> C
             result.found.append(each)
         await asyncio.sleep(0)  # lets requests be served in between
     for each, one in _moved(service):
+        if one.former != each.path:  # it was deleted meanwhile
+            continue
         problems = await _clear_former(service, data_dir, one) if each.path in doomed else []
         result.problems += problems
         result.found += [] if problems else [each]
@@ -86,17 +89,19 @@ async def collect(service: Service, data_dir: Path, paths: Collection[str]) -> C
     return result
 
 
-def _unneeded(service: Service) -> list[tuple[Garbage, str]]:
+def _unneeded(service: Service, problems: list[str]) -> list[tuple[Garbage, str]]:
     """Return the checkpoints that policies do not keep, of experiments that have ended here."""
     state, indexes = service.machine.state, service.machine.indexes
-    found = [
-        state.checkpoints[uuid]
-        for experiment in state.experiments.values()
-        if experiment.state in (State.COMPLETED, State.CANCELED, State.ERROR)
-        for uuid in find_unneeded(
-            state, indexes, experiment, experiment.settings.checkpoint_storage
-        )
-    ]
+    found = []
+    for experiment in state.experiments.values():
+        if experiment.state in (State.COMPLETED, State.CANCELED, State.ERROR):
+            try:
+                storage = experiment.settings.checkpoint_storage
+            except ConfigError as error:  # of another version
+                problems.append(f"experiment {experiment.id}: {error}")
+                continue
+            uuids = find_unneeded(state, indexes, experiment, storage)
+            found += [state.checkpoints[uuid] for uuid in uuids]
     return [
         (
             Garbage(
@@ -131,9 +136,11 @@ def _moved(service: Service) -> list[tuple[Garbage, CheckpointView]]:
 
 
 async def _clear_former(service: Service, data_dir: Path, one: CheckpointView) -> list[str]:
-    """Delete a checkpoint where it was moved from, or forget it; return why it was forgotten."""
+    """Delete a checkpoint where it was moved from, or forget it; return why it is not deleted."""
     (command,) = former_deletions(service.machine.state, [one])
     path, removed = one.former, await asyncio.to_thread(remove_files, command, data_dir)
+    if removed.is_needed and one.state == "COMPLETED":  # not if files of the copy were deleted
+        return [f"{problem}; it is kept until its copy is whole" for problem in removed.problems]
     service.take(CheckpointsDeleted(experiment_id=one.experiment_id, uuids=[], former=[one.uuid]))
     return [
         f"{problem}; {path} is forgotten: delete it by hand if it is there"

@@ -258,7 +258,7 @@ def find_remarks(experiment: ExperimentView, rows: Sequence[TrialRow]) -> list[R
 def _remark(sentence: str, trial_ids: list[int], *, is_failure: bool) -> Remark:
     names = listed(trial_ids, most=MAX_NAMED)
     who = f"trials {names}" if len(trial_ids) > 1 else f"trial {names}"
-    named = trial_ids[:MAX_NAMED]
+    named = trial_ids if len(trial_ids) <= MAX_NAMED + 1 else trial_ids[:MAX_NAMED]  # as `listed`
     return Remark(trial_ids=named, is_failure=is_failure, text=f"{who} {sentence}")
 
 

@@ -14,6 +14,7 @@ from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.core import sharded
 from det_jupyter.core.folders import copy_files
 from det_jupyter.core.journal import RecordList
+from det_jupyter.pytorch.experimental.outputs import open_workspace
 from det_jupyter.storage.directory import DirectoryStorage
 from tests.unit.contract.run.small_disk import FULL, Disk, gives, small_disk
 from tests.unit.pytorch.thread_ranks import ThreadRank, results
@@ -164,6 +165,15 @@ def test_the_control_page_has_the_checkpoint_that_a_process_writes(
         OpenDraft(own, True),
         None,
     ]
+
+
+def test_files_of_a_batch_process_are_no_checkpoint_that_is_written(
+    disk: Disk, saver: Saver
+) -> None:
+    ranks = core.DummyDistributedContext()
+    with open_workspace(saver.of(ranks), ranks, 0, []) as workspace:
+        assert workspace.path.is_dir()
+        assert disk.page.draft() is None
 
 
 def test_a_checkpoint_that_is_begun_to_leave_is_recorded_as_such(disk: Disk, saver: Saver) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from det_jupyter.errors import CheckpointError
 from det_jupyter.storage import directory, folder_locks
+from det_jupyter.storage.contract import Leftover
 from det_jupyter.storage.directory import DirectoryStorage
 
 
@@ -148,6 +149,35 @@ def test_drafts_that_another_computer_may_have_locked_stay_for_a_day(
     monkeypatch.setattr(directory, "_SETTLED_S", -60.0)
     storage.remove_leftovers()
     assert names_in(storage.root) == []
+
+
+def test_a_draft_begins_empty_on_a_drive_of_several_computers_too(
+    storage: DirectoryStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "shows_all_locks", lambda folder: False)
+    source = tmp_path / "source"
+    source.mkdir()
+    left = storage.begin("one")
+    (left.path / "deleted-since").touch()
+    left._lock.close()  # its process is killed
+    storage.store("one", source)
+    assert names_in(storage.root / "one") == []
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(), OSError(errno.ESTALE, "Stale file handle")]
+)
+def test_a_draft_that_another_computer_removes_just_now_does_not_matter(
+    storage: DirectoryStorage, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def measure(path: Path) -> Leftover:
+        raise error
+
+    monkeypatch.setattr(directory, "shows_all_locks", lambda folder: False)
+    monkeypatch.setattr(directory, "_measure", measure)
+    (storage.root / ".part-left").mkdir(parents=True)
+    storage.begin("one").discard()
+    assert names_in(storage.root) == [".part-left"]
 
 
 def test_leftovers_stay_where_folders_cannot_be_locked(
@@ -329,3 +359,16 @@ def test_ages_are_not_those_of_a_clock_that_is_ahead(
     storage = DirectoryStorage(tmp_path, is_own=True)
     monkeypatch.setattr(time, "time", lambda: 1e11)
     assert storage.sweep(60) == []
+
+
+def test_leftovers_on_a_drive_that_cannot_be_written_stay(
+    storage: DirectoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(dir: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    (storage.root / ".part-left").mkdir(parents=True)
+    monkeypatch.setattr(directory, "shows_all_locks", lambda folder: False)
+    monkeypatch.setattr(directory, "TemporaryFile", refuse)
+    storage.remove_leftovers()
+    assert names_in(storage.root) == [".part-left"]

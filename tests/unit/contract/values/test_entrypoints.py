@@ -113,11 +113,20 @@ def test_processes_are_started_for_slots_or_for_computers(value: str, per: str) 
             "model_def:main(lr=3)",
             "expected a class or function, not a call of it; write model_def:main",
         ),
+        ("src.model.Trial(3)", "not a call of it; write src.model:Trial"),
+        ("./model_def.py:Trial((1, 2))", "not a call of it; write model_def:Trial"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(value: str, problem: str) -> None:
     with pytest.raises(ValueError, match=f"{re.escape(problem)}$"):
         parse_entrypoint(value)
+
+
+@pytest.mark.parametrize(
+    "line", ["run() { python3 train.py; }; run $(nproc)", "train | tee $(date)", "train.py ()"]
+)
+def test_a_line_of_a_shell_is_no_call(line: str) -> None:
+    assert parse_entrypoint(line) == Command(("sh", "-c", line))
 
 
 @pytest.mark.parametrize(

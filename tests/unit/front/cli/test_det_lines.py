@@ -244,6 +244,7 @@ def test_no_lines_are_no_output(det: Typed, master: Master) -> None:
     [
         ("slt", "invalid choice: 'slt'; did you mean slot?"),
         ("lst", "invalid choice: 'lst'; did you mean `det experiment list`?"),
+        ("logs 3", "invalid choice: 'logs'; did you mean `det experiment logs`?"),
         ("submit", "invalid choice: 'submit'; expected experiment, slots, slot, agent, cluster,"),
         ("e pause x", "det experiment pause: argument ID: got 'x', expected the number"),
         ("e set 7", "det experiment set: nothing to change; give --name"),
