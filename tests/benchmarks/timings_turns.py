@@ -30,7 +30,6 @@ import torch
 from det_jupyter import core
 from det_jupyter.config import Length
 from det_jupyter.core import RecordSink
-from det_jupyter.pytorch.training import trial_run
 from det_jupyter.pytorch.training.loop import Loop
 from tests.benchmarks.loop_ours import Trial, run
 from tests.benchmarks.loop_steps import STEPS, Stopwatch, make_dataset
@@ -99,7 +98,7 @@ def measure(step: str, batches: int) -> dict[str, float]:
     # The training ends in a turn with timings.
     batches -= batches % (2 * turns.batches) - turns.batches // 2
     Trial.step, Trial.watch, Trial.dataset = STEPS[step], Stopwatch(batches), make_dataset()
-    with patch.object(trial_run, "Loop", Switched), tempfile.TemporaryDirectory() as folder:
+    with patch.object(Trial, "_loop_class", Switched), tempfile.TemporaryDirectory() as folder:
         run(Path(folder), Length("batches", batches), core.DistributedContext(), {})
     measured = Switched.latest
     found = {"writing_us": measured.writing_ns / (batches / 2) / 1e3}

@@ -25,6 +25,7 @@ PLACES = {
     "master/service/consoles.py": FOLDER,
     "contract/host/tls_listener.py": TLS,
     "contract/host/ports.py": "nothing is accepted: it finds a free port",
+    "agent/tunnel/copies.py": FOLDER,
     "agent/tunnel/listener.py": TLS,
     "agent/tunnel/part.py": "a socket in a 0700 folder; a port that the ranks' proofs guard",
     "agent/tunnel/peers.py": "every connection is closed: it is a check whether ports are open",
