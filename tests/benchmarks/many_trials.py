@@ -25,7 +25,7 @@ from tests.benchmarks.long_life import _MIB, _copy, _live, _print_table, _slots,
 from tests.benchmarks.quick import arguments
 from tests.integration.master_support import FakeAgent, make_client, master_process
 
-QUICK = "--trials 100"
+QUICK = "--trials 500"  # as many as run
 KEYS = {"benchmark", "cpus", "results"}  # keys of the JSON in the last line
 
 _RUN, _OF = 500, 50  # number of trials that run, and trials of each experiment
