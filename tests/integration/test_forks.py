@@ -14,7 +14,7 @@ import pytest
 
 from det_jupyter.contract.host import paths
 from tests.forks import ForkSource, fork_source, torch_source
-from tests.processes import DetHome, find, processes_of, wait_until
+from tests.processes import DetHome, det_home, find, processes_of, wait_until
 
 
 def fork_and_wait() -> None:
@@ -48,16 +48,21 @@ def test_forks_end_with_what_they_are_forked_from() -> None:
 
 
 def test_master_agent_and_fork_server_are_forks_that_look_like_new_processes(
-    shared_home: DetHome,
+    tmp_path: Path,
 ) -> None:
+    with det_home(tmp_path, {}) as home:
+        assert_forks(home)
+
+
+def assert_forks(home: DetHome) -> None:
+    home.client().session.close()
     line = [torch_source().pid]
-    shared_home.client().session.close()
     for module in ("det_jupyter.master", "det_jupyter.agent", "det_jupyter.rank.zygote"):
-        process = wait_until(lambda: find(shared_home.path, module), f"{module} runs")  # noqa: B023
+        process = wait_until(lambda: find(home.path, module), f"{module} runs")  # noqa: B023
         assert process.ppid() == line[-1]
         assert process.cmdline()[:1] == [sys.executable]
-        assert process.cwd() == str(shared_home.path / "data")
-        assert process.environ()[paths.HOME_VARIABLE] == str(shared_home.path)
+        assert process.cwd() == str(home.path / "data")
+        assert process.environ()[paths.HOME_VARIABLE] == str(home.path)
         assert any("libtorch" in each.path for each in process.memory_maps())
         line.append(process.pid)
 

@@ -19,7 +19,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.run_processes import boards_of
 from det_jupyter.contract.host.tensorboards import Board
 from tests.integration.master_support import MasterProcess
-from tests.processes import find, processes_of, wait_until
+from tests.processes import find, processes_of, wait_until, wait_until_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -120,6 +120,7 @@ def test_agent_whose_master_was_killed_and_whose_data_were_removed_is_ended(
     pid = int(printed.split("pid ")[1].split(",")[0])
     wait_until(lambda: find(home, "det_jupyter.rank.zygote"), "the fork server runs")
     os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid)
     shutil.rmtree(home / "data")
     code, printed = command.run("stop", "--everything")
     assert (code, processes_of(home)) == (0, []), printed
