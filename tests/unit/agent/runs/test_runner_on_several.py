@@ -260,6 +260,6 @@ def test_copies_of_ranks_that_have_ended_are_there_until_the_run_is_closed(world
         assert (copy.read_bytes(), world.is_closed.is_set()) == (b"state", False)
         runner.carry_out(CloseRun(allocation_id=ID), agent_id="b")
         await world.is_closed.wait()
-        assert not copy.exists()
+        await until(lambda: not copy.exists())
 
     asyncio.run(act())
