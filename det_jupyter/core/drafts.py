@@ -66,7 +66,7 @@ class CheckpointDraft:
             return path
 
         path = self._when_room(needs_bytes, write, self.discard)
-        self._note(is_written=True)
+        self.note(is_written=True)
         return path
 
     def open_when_room(self, needs_bytes: int) -> Path:
@@ -84,7 +84,7 @@ class CheckpointDraft:
 
     def _open_noted(self) -> Path:
         path = self.open()
-        self._note()
+        self.note()
         return path
 
     def sync(self) -> None:
@@ -100,7 +100,7 @@ class CheckpointDraft:
             others_bytes: The size of the others' files.
         """
         draft = self._opened()
-        self._note()
+        self.note()
         text = json.dumps(self._metadata, indent=2, default=str)
         file = draft.path / METADATA_FILE
 
@@ -142,19 +142,16 @@ class CheckpointDraft:
             if share is not None:
                 shutil.rmtree(share, ignore_errors=True)
             raise
-        self._note(is_open=False)
+        self.note(is_open=False)
 
     def discard(self) -> None:
         """Remove the draft. Idempotent; does nothing before `open`."""
         if self._draft is not None:
             self._draft.discard()
-            self._note(is_open=False)
+            self.note(is_open=False)
 
-    def note_ending(self) -> None:
-        """Record that what remains to be done may take long: it is not ended meanwhile."""
-        self._note()
-
-    def _note(self, **stage: bool) -> None:
+    def note(self, **stage: bool) -> None:
+        """Record how far it is, by default that it is being written: it is not ended meanwhile."""
         if self._gate is not None:
             self._gate.note_draft(**stage)
 

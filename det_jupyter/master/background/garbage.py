@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from det_jupyter.contract.messages import (
     CheckpointView,
@@ -102,34 +103,23 @@ def _unneeded(service: Service, problems: list[str]) -> list[tuple[Garbage, str]
                 continue
             uuids = find_unneeded(state, indexes, experiment, storage)
             found += [state.checkpoints[uuid] for uuid in uuids]
-    return [
-        (
-            Garbage(
-                kind="policy",
-                path=one.path,
-                experiment_id=one.experiment_id,
-                num_bytes=one.size_bytes,
-                changed_at=one.created_at,
-            ),
-            one.uuid,
-        )
-        for one in found
-    ]
+    return [(_stored("policy", one.path, one), one.uuid) for one in found]
+
+
+def _stored(kind: Literal["policy", "moved"], path: str, one: CheckpointView) -> Garbage:
+    return Garbage(
+        kind=kind,
+        path=path,
+        experiment_id=one.experiment_id,
+        num_bytes=one.size_bytes,
+        changed_at=one.created_at,
+    )
 
 
 def _moved(service: Service) -> list[tuple[Garbage, CheckpointView]]:
     """Return the checkpoints that are still to be deleted where they were moved from."""
     return [
-        (
-            Garbage(
-                kind="moved",
-                path=one.former,
-                experiment_id=one.experiment_id,
-                num_bytes=one.size_bytes,
-                changed_at=one.created_at,
-            ),
-            one,
-        )
+        (_stored("moved", one.former, one), one)
         for one in service.machine.state.checkpoints.values()
         if one.former
     ]

@@ -250,7 +250,7 @@ class Saver:
             return
         try:
             path = write.result()
-            write.draft.note_ending()
+            write.draft.note()  # the callback may take long
             self.parts.callbacks.on_checkpoint_write_end(path)
             write.draft.commit()
         except BaseException:  # an interrupt too: no draft may be left
