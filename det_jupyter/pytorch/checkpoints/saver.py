@@ -109,7 +109,7 @@ class Saver:
     latest: str = ""
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
     _uuid: str = ""  # uuid of the checkpoint that is being written
-    _is_settled: bool = True  # all ranks know the last one that was begun
+    _is_settled: bool = True  # what was begun or finished last, all ranks have
     _write: _Write | None = None  # on the chief: the thread that writes this checkpoint
 
     @property
@@ -182,7 +182,9 @@ class Saver:
         """
         uuid, self._uuid = self._uuid, ""
         if uuid:
+            self._is_settled = False
             run_on_chief(self.parts.context.distributed, self._complete)  # the others wait for it
+            self._is_settled = True
             self.latest = self.storage.path_of(uuid)
             self.parts.callbacks.on_checkpoint_upload_end(uuid)
 
