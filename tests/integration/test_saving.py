@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
@@ -295,6 +296,23 @@ def test_a_rank_that_is_left_as_an_older_checkpoint_is_finished_saves_its_own_ba
         savepoints.save(2, is_still=True)
     savepoints.save_alone(2, [get_states()])
     assert lone.saved()[-1].steps_completed == 2
+
+
+def test_a_rank_that_is_left_saves_that_the_validation_of_its_batch_is_done(lone: Lone) -> None:
+    saver = lone.saver
+    lone.gate.opened.set()
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints.save(1, due="rung", is_still=True)
+    savepoints.finish()
+    (before,) = lone.saved()
+    savepoints.save_alone(1, [get_states()])
+    start = RunStart(seed=1, checkpoint=CheckpointRef.built_from(before))
+    resumed = Savepoints(saver.storage, lone.parts, saver.origin, start)
+    resumed.restore()
+    assert resumed.restore_generators() == "rung"
+    resumed.save_alone(1, [get_states()])
+    due = [read_state(Path(one.path))["validation_due"] for one in lone.saved()]
+    assert due == ["rung", None, None]
 
 
 def test_a_rank_that_is_left_does_not_wait_for_an_older_checkpoint(lone: Lone) -> None:
