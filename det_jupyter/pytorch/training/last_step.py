@@ -101,6 +101,8 @@ class LastStep:
         info, distributed = core.info, core.distributed
         if info is None or info.plan.is_program or distributed.size == 1:
             return None
+        if not info.addresses and distributed.local_size < distributed.size:
+            return None  # ranks started by hand on several computers: no agent connects them
         page = cls._create_page(info, context, core, callbacks)
         have_all = [page is not None]
         if info.addresses or any(map(is_sharded, context.models)):  # all exchange, or none does

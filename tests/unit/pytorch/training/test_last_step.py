@@ -471,6 +471,16 @@ def test_ranks_on_gpus_have_pages_if_they_can_leave_an_exchange(
         assert bool(page.slots()[0].buffers) is (device == "cpu")
 
 
+def test_ranks_that_are_started_by_hand_on_several_computers_have_no_pages() -> None:
+    """A page on a drive of several computers is not what a rank elsewhere has written last."""
+    plan = SimpleNamespace(is_program=False)
+    core: Any = SimpleNamespace(
+        distributed=SimpleNamespace(rank=0, size=4, local_size=2),
+        info=SimpleNamespace(plan=plan, addresses=()),
+    )
+    assert LastStep.open(cast(Any, None), core, Callbacks({})) is None
+
+
 @pytest.mark.parametrize(
     ("rank", "has_received", "saves"), [(0, False, True), (1, False, False), (1, True, True)]
 )
