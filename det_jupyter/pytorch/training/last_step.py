@@ -19,7 +19,8 @@ exchange: averaged weights, for example, which are equal on all ranks.
 Nothing is saved, and the next run begins with the last periodic checkpoint, if
 
     a scheduler, or an optimizer of models that are not   its weights are those of no batch
-      sharded, has stepped in the interrupted window
+      sharded, has stepped in the interrupted window,
+      or has changed weights in another way
     the batch completes a report, checkpoint, validation  what of that is done is not known
     one of these, or a user's change, was within the      it is not part of the last step's state
       interrupted window
@@ -285,7 +286,7 @@ class LastStep:
     def _save(self, steps: int, write: Callable[[list[RngStates]], object]) -> bool:
         """Return whether this rank or another one has saved a step."""
         is_kept = self._kept_at == steps
-        if is_kept and self._kept.has_stepped_schedulers:
+        if is_kept and self._kept.is_torn:
             return False
         own = self.core.distributed.rank
         self.page.set_phase(Phase.READY, steps)

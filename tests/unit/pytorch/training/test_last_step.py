@@ -341,6 +341,24 @@ def test_the_step_of_a_chain_of_schedulers_is_in_no_batch(gang: Gang, gone: int)
     assert lost(keep, 4)
 
 
+def test_weights_that_are_changed_without_a_step_are_in_no_batch(gang: Gang, gone: int) -> None:
+    """SAM, for example, adds to the weights, computes gradients there, and subtracts it again."""
+    gang.size = 2
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        one.note_exchange(4)
+    keep.keep(4)
+    gang.model(torch.randn(8, 2)).sum().backward()
+    with torch.no_grad():
+        next(gang.model.parameters()).add_(0.1)
+    assert lost(keep, 4) == []
+    keep.page.set_phase(Phase.TRAINING)
+    keep.keep(4)
+    gang.model(torch.randn(8, 2)).sum().backward()
+    gang.model.zero_grad()
+    assert lost(keep, 4)
+
+
 def test_a_scheduler_that_does_not_show_its_steps_is_known() -> None:
     class Rates:
         def step(self) -> None: ...
