@@ -38,7 +38,7 @@ Pages of ranks on other computers are received from them (far_pages.py), without
 survivors of each computer save by themselves. Sharded models are copied (shard_copies.py); nothing
 is saved of them if a whole computer is lost.
 
-[m] A batch costs 2 µs in a tight loop, and more for models with buffers.
+[m] A batch costs 2 µs in a tight loop, and more for models with buffers or many tensors.
 """
 
 from __future__ import annotations
