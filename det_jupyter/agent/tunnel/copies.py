@@ -159,7 +159,7 @@ def holding_copies(
     if not hasattr(os, "memfd_create"):
         yield None
         return
-    copies: HeldCopies | None = HeldCopies(folder, homes)
+    copies = HeldCopies(folder, homes)
     with ExitStack() as held:
         try:
             for rank, number in product(ranks, range(NUM_COPIES)):
@@ -169,7 +169,8 @@ def holding_copies(
         except OSError as error:  # a sandbox forbids the memory; or the disk has no links
             logger.warning("%s: no memory for copies of sharded models: %s", folder.path, error)
             held.close()
-            copies = None
+            yield None
+            return
         yield copies
 
 
