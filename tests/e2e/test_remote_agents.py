@@ -30,7 +30,14 @@ from det_jupyter.storage.buckets.process import transfers
 from tests.bucket_server import BUCKET, serving
 from tests.nodes import Node
 from tests.processes import DetHome, processes_below, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.trials import (
+    TRIAL_SOURCE,
+    allocation_after,
+    slow,
+    small_config,
+    submit,
+    wait_for_steps,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -348,9 +355,7 @@ def test_agents_stay_when_everything_is_stopped_and_their_gangs_end_at_once(
     client: Client, home: DetHome, nodes: dict[str, Node]
 ) -> None:
     experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 5)
-    allocation = experiment.view.trials[0].allocation
-    assert allocation is not None
+    allocation = allocation_after(experiment, 5)
     ranks = [psutil.Process(rank.pid) for rank in allocation.ranks]
     end_everything()
     wait_until(lambda: not any(rank.is_running() for rank in ranks), "they have ended")

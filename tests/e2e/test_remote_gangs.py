@@ -23,8 +23,15 @@ from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.e2e.test_hangs import let_go_on, reason_that_names_both, stalling
 from tests.e2e.test_remote_agents import final_weights, losses
 from tests.nodes import Node
-from tests.processes import DetHome, processes_below, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.processes import DetHome, wait_until
+from tests.trials import (
+    TRIAL_SOURCE,
+    allocation_after,
+    slow,
+    small_config,
+    submit,
+    wait_for_steps,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -106,9 +113,7 @@ def test_trial_that_loses_the_agent_of_its_chief_waits_and_goes_on_at_its_last_s
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
     experiment = submit(client, spread(0.06, **UNTIL_THE_END))
-    wait_for_steps(experiment, 25)
-    allocation = experiment.view.trials[0].allocation
-    assert allocation is not None
+    allocation = allocation_after(experiment, 25)
     name = allocation.agent_ids[0]
     nodes[name].end(signal.SIGKILL)
     (saved,) = wait_until(lambda: saved_between(experiment), "the survivor has saved")
@@ -136,18 +141,9 @@ def test_ranks_that_are_cut_off_from_another_computer_save_the_last_step(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
     experiment = submit(client, spread(0.06, **UNTIL_THE_END))
-    wait_for_steps(experiment, 25)
-    allocation = experiment.view.trials[0].allocation
-    assert allocation is not None
-    node = nodes[allocation.agent_ids[1]]
-    stopped = processes_below(node.home)  # it answers nothing, and closes no connection
-    for process in stopped:
-        process.suspend()
-    try:
+    allocation = allocation_after(experiment, 25)
+    with nodes[allocation.agent_ids[1]].silent():
         wait_until(lambda: saved_between(experiment), "the survivor has saved")
-    finally:
-        for process in stopped:
-            process.resume()
     experiment.wait()
     assert experiment.view.trials[0].restarts == 0
     assert_same(experiment, undisturbed, most_other_points=1)
@@ -203,9 +199,7 @@ def test_gang_is_paused_continued_and_killed_as_a_whole(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
     experiment = submit(client, spread(0.06, **UNTIL_THE_END))
-    wait_for_steps(experiment, 10)
-    allocation = experiment.view.trials[0].allocation
-    assert allocation is not None
+    allocation = allocation_after(experiment, 10)
     secret = AgentAccess(paths.data_dir() / "agents").gang_secret(allocation.id).encode()
     for path in (path for node in nodes.values() for path in node.home.rglob("*")):
         assert not path.is_file() or secret not in path.read_bytes(), path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from det_jupyter.core import TrialInfo
@@ -41,7 +43,8 @@ def can_save_for_all(info: TrialInfo, context: PyTorchTrialContext, callbacks: C
 def can_copy(info: TrialInfo, rank: int, device: torch.device, callbacks: Callbacks) -> bool:
     """Return whether copies of sharded models (shard_copies.py) are all that a rank has."""
     has_own = callbacks.keep_state or any(map(callbacks.overrides, _HOOKS_AFTER_COPY))
-    has_memory = device.type == "cpu" and info.folder.copy(rank, 0).exists()
+    # `Path.exists` raises where the agent's files must not be opened.
+    has_memory = device.type == "cpu" and os.path.exists(info.folder.copy(rank, 0))
     return has_memory and not has_own
 
 
