@@ -29,7 +29,7 @@ from det_jupyter.contract.host import daemons, paths
 from det_jupyter.contract.host.rundir import without_run
 from tests import nodes
 from tests.fork_source import COMMAND_LINE, REPOSITORY, run_and_exit, show
-from tests.forks import PYTHON_PATH, Fork, torch_source
+from tests.forks import PYTHON_PATH, Fork, torch_source, with_python_path
 
 _PROGRAMS = {  # and the modules with their `main`
     "det_jupyter.master": "det_jupyter.master.__main__",
@@ -47,9 +47,13 @@ def _programs_are_forks() -> Iterator[None]:
         yield
 
 
+# A PYTHONPATH with which masters are forks all the same: it is for what these start later.
+light_path: str | None = None
+
+
 def spawn_master() -> Fork | subprocess.Popen[bytes]:
     """Start a master as `daemons.spawn_master` does, which this calls if modules lie elsewhere."""
-    if os.environ.get("PYTHONPATH") != PYTHON_PATH:
+    if os.environ.get("PYTHONPATH") not in (PYTHON_PATH, light_path):
         return daemons.spawn_master()
     with open(os.devnull, "rb") as nothing:
         master = _start(
@@ -73,17 +77,24 @@ def spawn_agent(
 def _start(words: list[str], log: Path, stdin: int, environment: Mapping[str, str]) -> Fork:
     with open(log, "ab", opener=paths.private_opener) as output:
         return torch_source().start(
-            f"{__name__}:run_program", words,
-            environment=environment, descriptors=[stdin, output.fileno()],
+            f"{__name__}:run_program", words, environment.get("PYTHONPATH"),
+            environment=with_python_path(environment), descriptors=[stdin, output.fileno()],
         )  # fmt: skip
 
 
-def run_program(stdin: int, output: int, words: list[str]) -> int:
-    """Run a program in the fork."""
+def run_program(stdin: int, output: int, words: list[str], path: str | None) -> int:
+    """Run a program in the fork; `path` is the PYTHONPATH of what it starts."""
     _set_streams(stdin, output)
     sys.path.remove(REPOSITORY)
-    subprocess.Popen = _ForkOrProcess  # type: ignore[assignment,misc]
+    fork_programs(path)
     return _main_of([sys.executable, "-m", *words])()
+
+
+def fork_programs(path: str | None) -> None:
+    """Fork our programs from this process, too; `path` is the PYTHONPATH of all others."""
+    if path is not None:
+        os.environ["PYTHONPATH"] = path
+    subprocess.Popen = _ForkOrProcess  # type: ignore[assignment,misc]
 
 
 def _set_streams(stdin: int, output: int) -> None:
@@ -125,10 +136,11 @@ class _ForkOrProcess(subprocess.Popen):  # type: ignore[type-arg]
 def _become(
     line: Sequence[str],
     *,
-    stdin: int,
+    stdin: Any,
     stdout: Any,
     stderr: Any,
     cwd: Path,
+    env: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
     preexec_fn: Callable[[], None] | None = None,
     start_new_session: bool = False,
@@ -145,13 +157,17 @@ def _become(
         os.setsid()
     if process_group is not None:
         os.setpgid(0, process_group)
-    assert (stdin, stderr) == (subprocess.DEVNULL, stdout)
+    assert stderr == stdout
+    assert stdin == subprocess.DEVNULL or stdin.name == os.devnull
     output = stdout if isinstance(stdout, int) else stdout.fileno()
     _set_streams(os.open(os.devnull, os.O_RDONLY), output)
     for number in set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, *pass_fds}:
         with suppress(OSError):  # that of the list
             os.close(number)
     os.chdir(cwd)
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
     if preexec_fn is not None:
         preexec_fn()
     run_and_exit(_main_of(line))
