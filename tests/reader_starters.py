@@ -13,7 +13,7 @@ from det_jupyter.errors import DetError
 from det_jupyter.master.__main__ import READER
 from det_jupyter.master.background import reader_starter
 from det_jupyter.master.background.reader_starter import ReaderStarter
-from tests.forks import Fork, torch_source
+from tests.forks import Fork, fork_source
 
 
 class StarterProcess(ReaderStarter):
@@ -44,9 +44,10 @@ def starter_of(
     target: str = READER, serve: str = f"{__name__}:serve_starter"
 ) -> Iterator[StarterProcess]:
     """Run a starter of readers; afterwards no reader is left, not even a zombie."""
+    source = fork_source("det_jupyter.master.__main__", "det_jupyter.master.serve")
     ours, theirs = socket.socketpair()
     with theirs:
-        fork = torch_source().start(serve, target, descriptors=[theirs.fileno()])
+        fork = source.start(serve, target, descriptors=[theirs.fileno()])
     starter = StarterProcess(target, ours, fork)
     try:
         yield starter

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.forks import fork_source
-
-REPOSITORY = Path(__file__).parents[2]
-LOADED = (
-    "det_jupyter.contract.host.blobs",
-    "det_jupyter.contract.trial.captured",
-    "det_jupyter.contract.messages",
-)
+from tests.forks import torch_source, with_python_path
 
 
 class RankForks:
-    """Runs code in fresh processes, which have loaded what a rank needs: that takes 0.4 s CPU."""
-
-    def __init__(self) -> None:
-        self._source = fork_source(*LOADED, PYTHONPATH=str(REPOSITORY))
+    """Runs code in fresh processes, which have loaded what a rank needs."""
 
     def run(self, folder: Path, code: str) -> str:
         """Run code in the folder `rank` of a folder; return what it printed."""
         (folder / "rank").mkdir(exist_ok=True)
         file, out, err = (folder / name for name in ("code.py", "out", "err"))
         file.write_text(code)
-        fork = self._source.start(
+        fork = torch_source().start(
             "runpy:run_path",
             *(str(file), None, "__main__"),
             folder=folder / "rank",
-            environment={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+            environment=with_python_path({"PATH": "/usr/bin:/bin"}),
             outputs=(out, err),
         )
         assert fork.wait() == 0, err.read_text()

@@ -68,7 +68,7 @@ def strided_tensors(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(tensor=strided_tensors())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_view_of_any_memory_comes_back_as_it_was(
     notebook: Notebook, tensor: torch.Tensor
 ) -> None:
