@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.forks import torch_source, with_python_path
+from tests.forks import ForkSource, fork_source, with_python_path
+
+LOADED = (
+    "det_jupyter.contract.host.blobs",
+    "det_jupyter.contract.trial.captured",
+    "det_jupyter.contract.messages",
+)
 
 
 class RankForks:
-    """Runs code in fresh processes, which have loaded what a rank needs."""
+    """Runs code in fresh processes, which have loaded what a rank needs, but not torch.
+
+    Args:
+        source: What they are forked from instead, for code that uses torch.
+    """
+
+    def __init__(self, source: ForkSource | None = None) -> None:
+        self._source = source or fork_source(*LOADED)
 
     def run(self, folder: Path, code: str) -> str:
         """Run code in the folder `rank` of a folder; return what it printed."""
         (folder / "rank").mkdir(exist_ok=True)
         file, out, err = (folder / name for name in ("code.py", "out", "err"))
         file.write_text(code)
-        fork = torch_source().start(
+        fork = self._source.start(
             "runpy:run_path",
             *(str(file), None, "__main__"),
             folder=folder / "rank",
