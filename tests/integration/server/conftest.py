@@ -70,7 +70,7 @@ def jp_server_config(
     )
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]  # as pytest-jupyter means it
 def jp_nbconvert_templates() -> None:
     """Copy no templates of nbconvert, which pytest-jupyter does for each server."""
 
