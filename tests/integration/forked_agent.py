@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 
 from det_jupyter.agent.__main__ import main
-from tests.forked_programs import fork_programs
+from tests.forked_main import fork_programs
 
 
 def run_agent(path: str, num_files: int) -> int:

@@ -51,13 +51,11 @@ from det_jupyter.contract.run.journal import (
     to_line,
 )
 from det_jupyter.contract.values.lengths import Length
-from det_jupyter.master import __main__ as master_program
 from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.storing.store import Store
 from det_jupyter.master.service.storing.stored_logs import read_page
-from tests.forked_programs import fork_programs
 from tests.forks import Fork, torch_source, with_python_path
 from tests.processes import DetHome, wait_until
 from tests.unit.master.machine_invariants import check_machine
@@ -365,7 +363,7 @@ class MasterProcess:
     def fork(self, *arguments: str, outputs: Sequence[Path] = ()) -> Fork:
         """Start the master's program in a fork; what it starts are forks, too."""
         return torch_source().start(
-            f"{__name__}:run_program",
+            "tests.forked_main:run_master",
             argv=["master", *arguments],
             environment=with_python_path(self.environ),
             outputs=outputs,
@@ -416,12 +414,6 @@ class MasterProcess:
     def is_running(self) -> bool:
         """Whether it was started and not ended by us."""
         return self._process is not None
-
-
-def run_program() -> int:
-    """Run the master's program in a fork."""
-    fork_programs(os.environ.get("PYTHONPATH"))
-    return master_program.main()
 
 
 @contextmanager
