@@ -25,7 +25,7 @@ from det_jupyter.master.service.service import Service
 class _Application(FastAPI):
     """Describes requests and refusals when the OpenAPI document is first asked for.
 
-    To do so takes as long as all else when the master's application is made.
+    Most masters are never asked; the descriptions take a third of the application's start.
     """
 
     def openapi(self) -> dict[str, Any]:
