@@ -4,7 +4,7 @@
     run(function, 2, *args)    [what it returned on rank 0, on rank 1]: real ranks over gloo
 
 The function is one of a test module's own and gets the rank's DistributedContext first.
-test_zygote.py and all tests with an agent have fork servers as a user has them.
+test_zygote.py has fork servers as a user has them.
 """
 
 from __future__ import annotations
@@ -44,14 +44,17 @@ class RankRunner:
         return [value for _, value in answers]
 
 
-def become_zygote(connection_fd: int, lifeline_fd: int) -> int:
+def become_zygote(
+    connection_fd: int, lifeline_fd: int, target: str = "det_jupyter.rank.rank:run_rank"
+) -> int:
     """Be the process that an agent starts."""
     os.set_inheritable(lifeline_fd, True)
-    del sys.path[0]  # -P
+    if not target.startswith("tests."):
+        del sys.path[0]  # -P
     for module in [module for module in sys.modules if module.split(".")[0] == "tests"]:
         del sys.modules[module]
     sys.modules["__main__"] = zygote
-    sys.argv[1:] = ["--socket", str(connection_fd), "--target", "det_jupyter.rank.rank:run_rank"]
+    sys.argv[1:] = ["--socket", str(connection_fd), "--target", target]
     return zygote.main()
 
 
