@@ -112,14 +112,16 @@ class Ranks:
         self._folder.cleanup()
 
 
-def become_zygote(connection_fd: int, lifeline_fd: int) -> int:
+def become_zygote(
+    connection_fd: int, lifeline_fd: int, target: str = "det_jupyter.rank.rank:run_rank"
+) -> int:
     """Be the process that an agent starts."""
     os.set_inheritable(lifeline_fd, True)
     del sys.path[0]  # -P
     for module in [module for module in sys.modules if module.split(".")[0] == "tests"]:
         del sys.modules[module]
     sys.modules["__main__"] = zygote
-    sys.argv[1:] = ["--socket", str(connection_fd), "--target", "det_jupyter.rank.rank:run_rank"]
+    sys.argv[1:] = ["--socket", str(connection_fd), "--target", target]
     return zygote.main()
 
 
