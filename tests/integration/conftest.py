@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests import forked_programs
 from tests.forked_programs import _programs_are_forks as _programs_are_forks
 from tests.forks import torch_source
 from tests.integration.agent_support import torch_built_for, write_torch
-from tests.integration.parallel_ranks import RankRunner
+from tests.integration.parallel_ranks import RankRunner, SharedRanks
 from tests.integration.rank_forks import RankForks
 from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
 from tests.processes import DetHome, at_home
@@ -48,6 +49,13 @@ def shared_home(home_path: Path) -> Iterator[DetHome]:
 def run() -> RankRunner:
     """Runs functions on ranks."""
     return RankRunner(torch_source())
+
+
+@pytest.fixture(scope="module")
+def shared_ranks() -> Iterator[RankRunner]:
+    """Runs functions on ranks that the tests of a module share; it is the module's `run`."""
+    with closing(SharedRanks(torch_source())) as shared:
+        yield shared
 
 
 @pytest.fixture(scope="session")

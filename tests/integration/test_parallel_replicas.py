@@ -27,6 +27,11 @@ from tests.integration.parallel_samples import (
 )
 
 
+@pytest.fixture(scope="module")
+def run(shared_ranks: RankRunner) -> RankRunner:
+    return shared_ranks
+
+
 def weights_after(distributed: DistributedContext, options: dict[str, Any]) -> Any:
     return Run(distributed, **options).train(6).weights()
 
@@ -55,8 +60,10 @@ def paused(
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_paused_run_ends_with_the_same_bits(run: RankRunner, ranks: int) -> None:
-    kinds = [None, "fp16", "bf16", "powersgd"]
-    cases = [({"compression": kind}, 14, 17) for kind in kinds]
+    cases: list[tuple[dict[str, Any], int, int]] = [
+        ({"compression": kind}, 4, 6) for kind in (None, "fp16", "bf16")
+    ]
+    cases.append(({"compression": "powersgd"}, 12, 14))  # it compresses from the tenth batch on
     assert run(paused, ranks, cases) == [[True] * 4] * ranks
 
 
@@ -288,7 +295,7 @@ def test_a_window_goes_on_with_another_number_of_ranks(run: RankRunner) -> None:
 
 
 def many_buckets(distributed: DistributedContext) -> Any:
-    trained = Run(distributed, compression="powersgd", bucket_mb=0.0002).train(60)
+    trained = Run(distributed, compression="powersgd", bucket_mb=0.0002).train(25)
     return trained.weights()
 
 
