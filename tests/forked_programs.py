@@ -28,7 +28,7 @@ from det_jupyter import connection
 from det_jupyter.contract.host import daemons, paths
 from det_jupyter.contract.host.rundir import without_run
 from tests import nodes
-from tests.fork_source import COMMAND_LINE, REPOSITORY, run_and_exit, show
+from tests.fork_source import COMMAND_LINE, REPOSITORY, run_and_exit, show, with_compat
 from tests.forks import PYTHON_PATH, Fork, torch_source
 
 _PROGRAMS = {  # and the modules with their `main`
@@ -49,7 +49,7 @@ def _programs_are_forks() -> Iterator[None]:
 
 def spawn_master() -> Fork | subprocess.Popen[bytes]:
     """Start a master as `daemons.spawn_master` does, which this calls if modules lie elsewhere."""
-    if os.environ.get("PYTHONPATH") != PYTHON_PATH:
+    if os.environ.get("PYTHONPATH") not in (PYTHON_PATH, with_compat(PYTHON_PATH)):
         return daemons.spawn_master()
     with open(os.devnull, "rb") as nothing:
         master = _start(
