@@ -23,6 +23,7 @@ import psutil
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
 
 REPOSITORY = str(Path(__file__).parents[1])
+COMPAT = os.path.join(REPOSITORY, "compat")  # has `determined`, which no source has imported
 COMMAND_LINE, ENVIRONMENT = 45, 47  # numbers of the fields of /proc/PID/stat, after the name
 
 
@@ -98,7 +99,10 @@ def become(
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     theirs, ours = environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")
-    assert theirs == ours, "what is imported already was found elsewhere"
+    if theirs == with_compat(ours):
+        sys.path.insert(1, COMPAT)
+    else:
+        assert theirs == ours, "what is imported already was found elsewhere"
     os.environ.clear()  # so the memory below is not used any more
     os.environ.update(environment)
     show(ENVIRONMENT, [f"{name}={value}" for name, value in environment.items()])
@@ -115,6 +119,11 @@ def become(
         numpy.random.seed()  # otherwise numpy would draw the same numbers in all forks
     module, _, name = target.partition(":")
     run_and_exit(lambda: getattr(import_module(module), name)(*descriptors, *pickle.loads(args)))
+
+
+def with_compat(python_path: str | None) -> str:
+    """Return a PYTHONPATH with the folder of `determined` before these folders."""
+    return os.pathsep.join(filter(None, [COMPAT, python_path]))
 
 
 def show(area: int, words: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from det_jupyter import connection
 from det_jupyter.contract.host import daemons, paths
 from det_jupyter.contract.host.rundir import without_run
 from tests import nodes
+from tests.fork_source import with_compat
 from tests.forks import PYTHON_PATH, Fork, torch_source, with_python_path
 
 
@@ -39,7 +40,7 @@ light_path: str | None = None
 
 def spawn_master() -> Fork | subprocess.Popen[bytes]:
     """Start a master as `daemons.spawn_master` does, which this calls if modules lie elsewhere."""
-    if os.environ.get("PYTHONPATH") not in (PYTHON_PATH, light_path):
+    if os.environ.get("PYTHONPATH") not in (PYTHON_PATH, with_compat(PYTHON_PATH), light_path):
         return daemons.spawn_master()
     with open(os.devnull, "rb") as nothing:
         master = _start(
@@ -61,8 +62,11 @@ def spawn_agent(
 
 
 def _start(words: list[str], log: Path, stdin: int, environment: Mapping[str, str]) -> Fork:
+    path = environment.get("PYTHONPATH")
+    if path != with_compat(PYTHON_PATH):
+        environment = with_python_path(environment)
     with open(log, "ab", opener=paths.private_opener) as output:
         return torch_source().start(
-            "tests.forked_main:run_program", words, environment.get("PYTHONPATH"),
-            environment=with_python_path(environment), descriptors=[stdin, output.fileno()],
+            "tests.forked_main:run_program", words, path,
+            environment=environment, descriptors=[stdin, output.fileno()],
         )  # fmt: skip
