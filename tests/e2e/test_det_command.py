@@ -318,12 +318,13 @@ def test_the_master_is_asked_and_stopped(folder: Folder, tmp_path: Path) -> None
     assert os.path.isdir(info["data_dir"])
     assert folder.det("master logs --tail 1").count("\n") == 1
     assert "The master runs" in folder.det("master status")
+    # Its next agent trains nothing, and loads no torch.
+    (tmp_path / "torch.py").write_text("raise ImportError('there is none')")
+    modules = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    assert "The master runs" in folder.det_afresh("master restart", PYTHONPATH=modules)
+    renewed = json.loads(folder.det("master info --json"))
+    assert renewed["pid"] != info["pid"]
+    assert f"The master runs: pid {renewed['pid']}, " in folder.det("master start")
     assert "stopped" in folder.det("master stop")
     assert folder.det("slot list", status=1).startswith("no det_jupyter master runs")
     assert "Wrote without.tar.gz" in folder.det("support-bundle 1 -o without.tar.gz")
-    # Its agent trains nothing, and loads no torch ([m] 3 s CPU).
-    (tmp_path / "torch.py").write_text("raise ImportError('there is none')")
-    modules = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    assert "The master runs" in folder.det_afresh("master start", PYTHONPATH=modules)
-    assert "The master runs" in folder.det_afresh("master restart", PYTHONPATH=modules)
-    folder.det("master stop")
