@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 CELL = """%%det_experiment --slots 2
 entrypoint: SmallTrial
 hyperparameters: {global_batch_size: 16, pause_s: 0.0}
-searcher: {name: single, metric: error, max_length: {batches: 60}}
+searcher: {name: single, metric: error, max_length: {batches: 30}}
 """
 TOLD = """
 import json
@@ -71,13 +71,13 @@ def test_a_trial_that_resumes_exactly_is_found_identical_and_nothing_is_left(
     told: dict[str, Any],
 ) -> None:
     assert told["is_identical"], told
-    assert told["interruptions"] == [["pause", 20], ["kill", 40]]
-    assert told["steps_completed"] == 60
+    assert told["interruptions"] == [["pause", 10], ["kill", 20]]
+    assert told["steps_completed"] == 30
     assert told["tensors"] > 10
-    assert told["numbers"] == 62  # the losses of 60 batches, their mean, and a validation
+    assert told["numbers"] == 32  # the losses of 30 batches, their mean, and a validation
     assert told["repr"] == (
-        f"identical: {told['tensors']} tensors and 62 reported numbers at batch 60, "
-        "interrupted after batch 20 (paused), 40 (killed)"
+        f"identical: {told['tensors']} tensors and 32 reported numbers at batch 30, "
+        "interrupted after batch 10 (paused), 20 (killed)"
     )
     assert "✓" in told["html"]
     assert told["is_list_as_before"]
@@ -166,9 +166,9 @@ def test_what_fails_or_takes_too_long_leaves_nothing_unless_asked(client: Client
     wait_until(lambda: experiment.state.is_terminal, "it has ended")
     before = {view.id for view in client.experiments()}
     with pytest.raises(WaitTimeout):
-        experiment.verify_resume(timeout=2)
+        experiment.verify_resume(timeout=0.5)
     assert {view.id for view in client.experiments()} == before
     with pytest.raises(WaitTimeout):
-        experiment.verify_resume(timeout=2, keep=True)
+        experiment.verify_resume(timeout=0.5, keep=True)
     kept = [view for view in client.experiments() if view.id not in before]
     assert [view.name for view in kept] == ["small: straight", "small: interrupted"]
