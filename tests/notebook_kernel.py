@@ -7,7 +7,7 @@ through JupyterLab, and of the quickstart, are started as for a user.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,9 +128,21 @@ def forking(manager: KernelManager) -> KernelManager:
     return manager
 
 
-def run_notebook(file: Path, folder: Path) -> tuple[Any, str]:
-    """Run all cells of a notebook in `folder`; return the notebook, and the shown text."""
-    document = nbformat.read(file, as_version=4)
+def run_notebook(
+    file: Path, folder: Path, replaced: Mapping[str, str] | None = None
+) -> tuple[Any, str]:
+    """Run all cells of a notebook in `folder`; return the notebook, and the shown text.
+
+    Args:
+        file: The notebook.
+        folder: Where it runs.
+        replaced: Texts of its cells, with what to run instead.
+    """
+    source = file.read_text(encoding="utf-8")
+    for text, instead in (replaced or {}).items():
+        assert text in source
+        source = source.replace(text, instead)
+    document = nbformat.reads(source, as_version=4)
     resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(document, timeout=None, resources=resources)
     forking(client.create_kernel_manager())
