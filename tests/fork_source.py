@@ -39,16 +39,21 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     assert psutil.Process().num_threads() == 1, "of several threads, a fork has one"
+    serve(int(sys.argv[1]))
+
+
+def serve(descriptor: int) -> None:
+    """Fork on request until the other end of this socket is closed; a fork may serve as well."""
     with (
-        socket.socket(fileno=int(sys.argv[1])) as connection,
+        socket.socket(fileno=descriptor) as connection,
         connection.makefile("rwb") as stream,
     ):
         connection.set_inheritable(False)
-        answer(stream, "ready")
-        serve(connection, stream)
+        answer(stream, os.getpid())
+        carry_out(connection, stream)
 
 
-def serve(connection: socket.socket, stream: BufferedRWPair) -> None:
+def carry_out(connection: socket.socket, stream: BufferedRWPair) -> None:
     """Carry out requests one after the other; forked processes are killed with this process."""
     parent = os.getpid()
     while True:

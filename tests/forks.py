@@ -95,15 +95,10 @@ class ForkSource:
             )
         self._answers = self._connection.makefile("rb")
         try:
-            assert pickle.load(self._answers) == "ready"
+            self.pid: int = pickle.load(self._answers)  # the parent of all forks
         except EOFError:
             self.close()
             raise RuntimeError("the process to fork from has ended; it printed why") from None
-
-    @property
-    def pid(self) -> int:
-        """The pid of the source, which is the parent of all forks."""
-        return self._process.pid
 
     def start(
         self,
@@ -126,6 +121,13 @@ class ForkSource:
             "outputs": list(map(str, outputs)),
         }
         return Fork(self, *self.ask(request, descriptors))
+
+    def branch(self) -> socket.socket:
+        """Fork another source; return the socket by which a program can use it as `Branch`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.start("tests.fork_source:serve", descriptors=[theirs.fileno()])
+        return ours
 
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
         """Send a request, and return the answer."""
@@ -153,6 +155,20 @@ def with_python_path(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment with the PYTHONPATH of sources, whatever a test has set."""
     path = {} if PYTHON_PATH is None else {"PYTHONPATH": PYTHON_PATH}
     return {k: v for k, v in environment.items() if k != "PYTHONPATH"} | path
+
+
+class Branch(ForkSource):
+    """A source that another process has forked for this one; it ends with this process.
+
+    Args:
+        descriptor: The socket that `ForkSource.branch` has returned.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._lock = threading.Lock()
+        self._connection = socket.socket(fileno=descriptor)
+        self._answers = self._connection.makefile("rb")
+        self.pid = pickle.load(self._answers)
 
 
 @cache

@@ -1,13 +1,13 @@
 """A real notebook kernel for tests: runs cells, and collects what a front end would show.
 
-Kernels are forked from a process that has torch loaded (forks.py). The kernels of the journeys
-through JupyterLab, and of the quickstart, are started as for a user.
+Kernels are forked from a process that has torch loaded (forks.py). The kernels of the quickstart,
+and of a journey through JupyterLab (lab/test_servers.py), are started as for a user.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 
-from tests.forks import torch_source
+from tests.forks import ForkSource, torch_source
 
 
 @dataclass(slots=True)
@@ -96,11 +96,13 @@ class Notebook:
 class ForkingProvisioner(LocalProvisioner):
     """Starts kernels as forks of a process that has loaded their modules."""
 
+    source: Callable[[], ForkSource] = staticmethod(torch_source)
+
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Start the equivalent of `python -m ipykernel_launcher`."""
         assert cmd[1:3] == ["-m", "ipykernel_launcher"], cmd
         self.cwd = kwargs.get("cwd") or os.getcwd()
-        source = torch_source()
+        source = self.source()
         # The kernel ends with its parent, whose pid ipykernel reads from a variable at its import.
         arguments = [*cmd[2:], f"--IPKernelApp.parent_handle={source.pid}"]
         fork = source.start(
