@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import psutil
 import pytest
@@ -249,22 +250,20 @@ class Odd(nn.Module):
 
 def of_odd_tensors(distributed: DistributedContext, folder: str) -> list[bool]:
     """Step two optimizers, of which one begins later; return whether each state was found."""
-    run = Run(distributed)
-    options = ParallelOptions(sharding="fsdp")
-    run.model = parallel.parallelize(Odd(), CPU, distributed, options)
-    first, *rest = run.model.parameters()
+    model = parallel.parallelize(Odd(), CPU, distributed, ParallelOptions(sharding="fsdp"))
+    first, *rest = model.parameters()
     optimizers = [torch.optim.Adam([first]), torch.optim.SGD(rest, lr=0.1, momentum=0.9)]
-    copies = ShardCopies(distributed, [run.model], optimizers, RunDir(Path(folder)))
+    copies = ShardCopies(distributed, [model], optimizers, RunDir(Path(folder)))
     found = []
     for steps in range(4):
         copies.note(steps)
         alone = copies.states(steps)
         for own, optimizer in zip(alone.optimizers, optimizers, strict=True):
-            run.optimizer = optimizer
-            expected = whole_state(distributed, run)
+            one = cast(Run, SimpleNamespace(model=model, optimizer=optimizer))
+            expected = whole_state(distributed, one)
             found.append(same(own, expected.optimizers[0]))
         found.append(same([alone.models, alone.exchanges], [expected.models, expected.exchanges]))
-        run.model(records(steps)).square().mean().backward()
+        model(records(steps)).square().mean().backward()
         for optimizer in optimizers[: steps + 1]:
             optimizer.step()
             optimizer.zero_grad()
