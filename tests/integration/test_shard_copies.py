@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import psutil
 import pytest
@@ -22,9 +23,10 @@ from det_jupyter.core import DistributedContext
 from det_jupyter.core.peer_errors import is_lost_peer
 from det_jupyter.pytorch import parallel
 from det_jupyter.pytorch.checkpoints.training_state import ModelStates
+from det_jupyter.pytorch.parallel import ParallelOptions
 from det_jupyter.pytorch.training.shard_copies import CopyLost, ShardCopies
 from tests.integration.parallel_ranks import RankRunner
-from tests.integration.parallel_samples import FEATURES, Centered, Run
+from tests.integration.parallel_samples import CPU, FEATURES, Centered, Run, records
 
 
 class Ended(Exception):
@@ -212,6 +214,64 @@ def of_few_rows(distributed: DistributedContext, folder: str) -> bool:
 
 def test_a_rank_may_have_no_part_of_a_model(run: RankRunner, folder: str) -> None:
     assert run(of_few_rows, 2, folder) == [True, True]
+
+
+BUFFERS = {
+    "bytes": torch.arange(5, dtype=torch.int8),
+    "flags": torch.tensor([True, False, True]),
+    "phases": torch.tensor([1 + 2j, 3 - 1j], dtype=torch.complex128),
+    "scales": torch.tensor([1.0, 2.0, 3.0]).bfloat16(),
+    "none": torch.empty(0, 4),
+    "count": torch.tensor(7),
+    "turned": torch.arange(6.0).view(2, 3).t(),
+}
+
+
+class Odd(nn.Module):
+    """Uneven parts, one that some ranks lack, and buffers of many types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward = nn.Linear(FEATURES, 5)
+        self.outward = nn.Linear(5, 1, bias=False)
+        for name, buffer in BUFFERS.items():
+            self.register_buffer(name, buffer.clone())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.outward(self.inward(inputs))
+        return outputs
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"seen": [torch.ones(2), 3]}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
+def of_odd_tensors(distributed: DistributedContext, folder: str) -> list[bool]:
+    """Step two optimizers, of which one begins later; return whether each state was found."""
+    model = parallel.parallelize(Odd(), CPU, distributed, ParallelOptions(sharding="fsdp"))
+    first, *rest = model.parameters()
+    optimizers = [torch.optim.Adam([first]), torch.optim.SGD(rest, lr=0.1, momentum=0.9)]
+    copies = ShardCopies(distributed, [model], optimizers, RunDir(Path(folder)))
+    found = []
+    for steps in range(4):
+        copies.note(steps)
+        alone = copies.states(steps)
+        for own, optimizer in zip(alone.optimizers, optimizers, strict=True):
+            one = cast(Run, SimpleNamespace(model=model, optimizer=optimizer))
+            expected = whole_state(distributed, one)
+            found.append(same(own, expected.optimizers[0]))
+        found.append(same([alone.models, alone.exchanges], [expected.models, expected.exchanges]))
+        model(records(steps)).square().mean().backward()
+        for optimizer in optimizers[: steps + 1]:
+            optimizer.step()
+            optimizer.zero_grad()
+    return found
+
+
+def test_tensors_of_any_type_and_size_are_copied(run: RankRunner, folder: str) -> None:
+    assert run(of_odd_tensors, 3, folder) == [[True] * 12] * 3
 
 
 def without_memory(distributed: DistributedContext, folder: str) -> None:

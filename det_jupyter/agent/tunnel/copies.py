@@ -164,22 +164,13 @@ def holding_copies(
         try:
             for rank, number in product(ranks, range(NUM_COPIES)):
                 file = held.enter_context(open(os.memfd_create("shard"), "r+b", buffering=0))
-                held.enter_context(_linked(folder.copy(rank, number), file))
+                folder.copy(rank, number).symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
                 copies.hold(rank, number, file)
         except OSError as error:  # a sandbox forbids the memory; or the disk has no links
             logger.warning("%s: no memory for copies of sharded models: %s", folder.path, error)
             held.close()
+            for rank, number in product(ranks, range(NUM_COPIES)):  # another file may get a number
+                folder.copy(rank, number).unlink(missing_ok=True)
             yield None
             return
         yield copies
-
-
-@contextmanager
-def _linked(link: Path, file: BinaryIO) -> Iterator[None]:
-    """Have a link to a file without a name, which is removed before another one has its number."""
-    link.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # the user's code has removed the folder
-            link.unlink()

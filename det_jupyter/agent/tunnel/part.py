@@ -8,8 +8,8 @@ forward to it what their ranks send to rank 0:
                         agent ───────────── chief's agent
     rank ── loopback ─────┘                      └── loopback ───── rank 0: torch's store
 
-An agent opens a connection with a line of JSON (Request). It contains the gang's secret, and what
-is requested:
+An agent opens a connection with a line of JSON (FirstLine). It contains the gang's secret, and
+what is requested:
 
     start       the part is prepared. Answered by `ok`, and by `go` when all parts are: then each
                 agent starts its ranks

@@ -201,11 +201,3 @@ def test_a_run_needs_no_memory_for_copies(tmp_path: Path, monkeypatch: pytest.Mo
         assert not os.path.lexists(run.copy(0, 0))  # another file may get its number
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(made[0])
-
-
-def test_links_to_memory_end_with_it(tmp_path: Path) -> None:
-    run = RunDir(tmp_path)
-    with holding_copies(run, [0], ["a"]):
-        run.copy(0, 1).write_bytes(b"some")
-        assert run.copy(0, 1).read_bytes() == b"some"
-    assert not os.path.lexists(run.copy(0, 1))
