@@ -34,7 +34,7 @@ def _programs_are_forks() -> Iterator[None]:
 
 
 # A PYTHONPATH with which masters are forks all the same: it is for what these start later.
-light_path: str | None = None
+light_path = ""
 
 
 def spawn_master() -> Fork | subprocess.Popen[bytes]:
