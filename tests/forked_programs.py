@@ -61,8 +61,11 @@ def spawn_agent(
 
 
 def _start(words: list[str], log: Path, stdin: int, environment: Mapping[str, str]) -> Fork:
+    path = environment.get("PYTHONPATH")
+    if path == light_path:
+        environment = with_python_path(environment)
     with open(log, "ab", opener=paths.private_opener) as output:
         return torch_source().start(
-            "tests.forked_main:run_program", words, environment.get("PYTHONPATH"),
-            environment=with_python_path(environment), descriptors=[stdin, output.fileno()],
+            "tests.forked_main:run_program", words, path,
+            environment=environment, descriptors=[stdin, output.fileno()],
         )  # fmt: skip
