@@ -35,7 +35,7 @@ def _programs_are_forks() -> Iterator[None]:
 
 
 # A PYTHONPATH with which masters are forks all the same: it is for what these start later.
-light_path: str | None = None
+light_path = ""
 
 
 def spawn_master() -> Fork | subprocess.Popen[bytes]:
@@ -63,7 +63,7 @@ def spawn_agent(
 
 def _start(words: list[str], log: Path, stdin: int, environment: Mapping[str, str]) -> Fork:
     path = environment.get("PYTHONPATH")
-    if path != with_compat(PYTHON_PATH):
+    if path == light_path:
         environment = with_python_path(environment)
     with open(log, "ab", opener=paths.private_opener) as output:
         return torch_source().start(
