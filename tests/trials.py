@@ -8,7 +8,7 @@ from typing import Any
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import Capsule, CreateExperiment
+from det_jupyter.contract.messages import AllocationView, Capsule, CreateExperiment
 from det_jupyter.front.notebook.capture.capture import capture
 from tests.waiting import wait_until
 
@@ -115,6 +115,14 @@ def create(
     folder = str(cwd or _own_folder(client))
     request = CreateExperiment(config=config, capsule=capsule, python=sys.executable, cwd=folder)
     return Experiment(client, client.create(request).id)
+
+
+def allocation_after(experiment: Experiment, steps: int) -> AllocationView:
+    """Block until the trial has trained that many batches; return what it trains with."""
+    wait_for_steps(experiment, steps)
+    allocation = experiment.view.trials[0].allocation
+    assert allocation is not None
+    return allocation
 
 
 def wait_for_steps(experiment: Experiment, steps: int) -> None:

@@ -157,8 +157,8 @@ def test_a_worker_that_says_nothing_is_named_with_what_it_printed(folder: Folder
 @pytest.mark.parametrize("pauses", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder, pauses: bool) -> None:
     folder.add("model_def.py", TRIAL_SOURCE)
-    config = slow(0.02, searcher={"name": "single", "metric": "error",
-                                  "max_length": {"batches": 60}})  # fmt: skip
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 20}}
+    config = slow(0.1 if pauses else 0.0, searcher=length)
     ours = folder.create("model_def:SmallTrial", **config)
     theirs = folder.create(f"{TORCH} --standalone --trial model_def:SmallTrial", **config)
     if pauses:

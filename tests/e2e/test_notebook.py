@@ -30,7 +30,7 @@ resources: {{slots_per_trial: {slots}}}
 """
 
 
-def cell(*, options: str = "", pause_s: float = 0.0, batches: int = 40, slots: int = 2) -> str:
+def cell(*, options: str = "", pause_s: float = 0.0, batches: int = 8, slots: int = 2) -> str:
     return CELL.format(options=options, pause_s=pause_s, batches=batches, slots=slots)
 
 
@@ -138,7 +138,7 @@ def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experime
     with notebook(tmp_path) as first:
         first.check("%load_ext det_jupyter")
         first.check(TRIAL_SOURCE)
-        first.check(cell(pause_s=0.05, batches=80))
+        first.check(cell(pause_s=0.2, batches=20))
         experiment = Experiment(client, client.experiments()[-1].id)
         wait_for_steps(experiment, 1)
         first.kill()
@@ -150,7 +150,7 @@ def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experime
         second.check(f"import det_jupyter\nfound = det_jupyter.experiment({experiment.id})")
         second.check("found.wait()")
         steps = second.check(
-            "[c.steps for c in found.curves() if c.group == 'batches'][0] == list(range(1, 81))"
+            "[c.steps for c in found.curves() if c.group == 'batches'][0] == list(range(1, 21))"
         )
         assert steps.bundles[-1]["text/plain"] == "True"
         # The class was defined in the notebook that is gone.
@@ -161,9 +161,10 @@ def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experime
 def test_two_notebooks_submitting_at_once_share_the_slots(
     home: DetHome, client: Client, tmp_path: Path
 ) -> None:
-    first = submit(client, slow(0.05))
-    second = submit(client, slow(0.05))
-    third = submit(client, small_config())
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 10}}
+    first = submit(client, slow(0.3, searcher=length))
+    second = submit(client, slow(0.3, searcher=length))
+    third = submit(client, small_config(searcher=length))
     assert third.view.trials[0].waiting_for is not None
     sentence = third.view.trials[0].waiting_for or ""
     assert "2" in sentence
@@ -217,7 +218,8 @@ def test_a_second_environment_works_beside_the_first(
     folder = tmp_path / "context"
     folder.mkdir()
     (folder / "model_def.py").write_text(TRIAL_SOURCE)
-    config = yaml.safe_dump(small_config(entrypoint="model_def:SmallTrial"))
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 4}}
+    config = yaml.safe_dump(small_config(entrypoint="model_def:SmallTrial", searcher=length))
     script = (
         "from tests.scripts import *\nfrom det_jupyter.connection import connect\n"
         f"experiment = create(Client(connect()), {config!r}, context=Path({str(folder)!r}))\n"
@@ -229,4 +231,4 @@ def test_a_second_environment_works_beside_the_first(
         cwd=Path(__file__).parents[2], check=False,
     )  # fmt: skip
     assert answer.stdout.split() == ["COMPLETED", str(python)], answer.stderr
-    assert submit(client, small_config()).wait() == "COMPLETED"
+    assert submit(client, small_config(searcher=length)).wait() == "COMPLETED"

@@ -33,7 +33,8 @@ def new_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checked([sys.executable, "-m", "venv", "--without-pip", "env"], folder, dict(os.environ))
     bin = folder / "env" / "bin"
     pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "install", "--quiet"]
-    checked([*pip, "--no-deps", "--no-index", str(wheel)], folder, variables(bin))
+    # It would compile all modules, of which the quickstart imports a part.
+    checked([*pip, "--no-compile", "--no-deps", "--no-index", str(wheel)], folder, variables(bin))
     (site,) = bin.parent.glob("lib/python*/site-packages")
     link(map(distribution, closure(readme_extras()) - {OURS}), site)
     return bin

@@ -15,8 +15,8 @@ from det_jupyter.client import Client, Experiment
 from tests.e2e.test_sharded_deaths import assert_equal_ends, submit_sharded
 from tests.exactness import examples
 from tests.nodes import Node
-from tests.processes import DetHome, processes_below, wait_until
-from tests.trials import wait_for_steps
+from tests.processes import DetHome, wait_until
+from tests.trials import allocation_after
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -61,9 +61,7 @@ def test_ranks_that_are_killed_at_any_moment_cost_no_bit(
     draws = random.Random(seed)
     experiment = submit_sharded(client, RANKS, pause_s=PAUSE_S)
     for steps in sorted(draws.sample(range(3, 50), 3)):
-        wait_for_steps(experiment, steps)
-        allocation = experiment.view.trials[0].allocation
-        assert allocation is not None
+        allocation = allocation_after(experiment, steps)
         for rank in draws.choice([[0], [1], [2], [3], [0, 1], [2, 3], [1, 2]]):
             with suppress(ProcessLookupError):
                 os.kill(allocation.ranks[rank].pid, signal.SIGKILL)
@@ -72,23 +70,20 @@ def test_ranks_that_are_killed_at_any_moment_cost_no_bit(
     assert_equal_ends(calm, experiment, lacks_metrics=True)
 
 
+def wait_for_loss_of(experiment: Experiment, *, rank: int) -> None:
+    """Wait until survivors have said that they lack a rank's copy."""
+    lost = f"rank {rank}'s copy of its part of the model is lost with its agent"
+    expected = f"the last step could not be saved: {lost}"
+    wait_until(lambda: expected in experiment.view.trials[0].notices, "survivors say why")
+
+
 def test_trial_that_is_cut_off_from_a_computer_begins_again_at_its_checkpoint(
     client: Client, calm: Experiment, nodes: dict[str, Node]
 ) -> None:
     experiment = submit_sharded(client, RANKS, pause_s=PAUSE_S)
-    wait_for_steps(experiment, 25)
-    allocation = experiment.view.trials[0].allocation
-    assert allocation is not None
-    stopped = processes_below(nodes[allocation.agent_ids[0]].home)  # it closes no connection
-    for process in stopped:
-        process.suspend()
-    lost = "rank 0's copy of its part of the model is lost with its agent"
-    expected = f"the last step could not be saved: {lost}"
-    try:
-        wait_until(lambda: expected in experiment.view.trials[0].notices, "survivors say why")
-    finally:
-        for process in stopped:
-            process.resume()
+    allocation = allocation_after(experiment, 25)
+    with nodes[allocation.agent_ids[0]].silent():
+        wait_for_loss_of(experiment, rank=0)
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].num_recoveries == 0
     assert_equal_ends(calm, experiment)
@@ -98,14 +93,10 @@ def test_trial_that_loses_an_agent_begins_again_at_its_checkpoint_and_says_so(
     client: Client, calm: Experiment, nodes: dict[str, Node]
 ) -> None:
     experiment = submit_sharded(client, RANKS, pause_s=PAUSE_S)
-    wait_for_steps(experiment, 25)
-    allocation = experiment.view.trials[0].allocation
-    assert allocation is not None
+    allocation = allocation_after(experiment, 25)
     node = nodes[allocation.agent_ids[2]]
     node.end(signal.SIGKILL)
-    lost = "rank 2's copy of its part of the model is lost with its agent"
-    expected = f"the last step could not be saved: {lost}"
-    wait_until(lambda: expected in experiment.view.trials[0].notices, "survivors say why")
+    wait_for_loss_of(experiment, rank=2)
     node.start()
     assert experiment.wait() == "COMPLETED"
     assert [one.steps_completed for one in experiment.checkpoints()] == [20, 40, 60]

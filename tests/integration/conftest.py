@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
+from tests import forked_programs
 from tests.forked_programs import _programs_are_forks as _programs_are_forks
 from tests.forks import torch_source
 from tests.integration.agent_support import torch_built_for, write_torch
@@ -75,3 +76,4 @@ def light_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let agents and zygotes find a torch that can do nothing: the real one loads for seconds."""
     write_torch(tmp_path / "packages", torch_built_for(None))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    monkeypatch.setattr(forked_programs, "light_path", str(tmp_path / "packages"))

@@ -5,7 +5,7 @@
 
 The function is one of a test module's own and gets the rank's DistributedContext first.
 With the fixture `shared_ranks`, the calls of a module run in the same ranks.
-test_zygote.py and all tests with an agent have fork servers as a user has them.
+test_zygote.py has fork servers as a user has them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def become_zygote(
 ) -> int:
     """Be the process that an agent starts."""
     os.set_inheritable(lifeline_fd, True)
-    del sys.path[0]  # -P
+    if not target.startswith("tests."):
+        del sys.path[0]  # -P
     for module in [module for module in sys.modules if module.split(".")[0] == "tests"]:
         del sys.modules[module]
     sys.modules["__main__"] = zygote

@@ -246,11 +246,15 @@ def found_everywhere(distributed: DistributedContext) -> list[bool]:
     turned = nn.BatchNorm1d(3)
     turned.register_buffer("turned", torch.ones(3, dtype=torch.complex64).conj())
     lazy = nn.LazyLinear(3) if distributed.is_chief else nn.Linear(3, 3)
-    return [*found, *map(is_everywhere, (frozen, turned, lazy))]
+    torch.manual_seed(0)
+    laid_out = nn.Conv2d(2, 2, 3)
+    if distributed.is_chief:
+        laid_out.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # its stub
+    return [*found, *map(is_everywhere, (frozen, turned, lazy, laid_out))]
 
 
 def test_ranks_notice_that_they_have_built_the_same_model(run: RankRunner) -> None:
-    assert run(found_everywhere, 2) == [[True, False, False, False, False]] * 2
+    assert run(found_everywhere, 2) == [[True, False, False, False, False, False]] * 2
 
 
 def untrained(distributed: DistributedContext) -> list[float]:

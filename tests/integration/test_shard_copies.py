@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -221,9 +222,58 @@ def without_memory(distributed: DistributedContext, folder: str) -> None:
         psutil.virtual_memory = lambda: free._replace(available=1000)
     copies.note(0)
     copies.note(0)
-    with pytest.raises(CopyLost, match="rank 1 has left no copy"):
+    with pytest.raises(CopyLost, match=r"rank 1 makes no copy .* half of the 1.0 kB that are"):
         copies.states(0)
 
 
 def test_no_copy_is_made_where_it_would_take_the_free_memory(run: RankRunner, folder: str) -> None:
     run(without_memory, 2, folder)
+
+
+def with_memory(distributed: DistributedContext, folder: str, total: int) -> list[bool]:
+    """Train with so much memory that is free; return which of the last steps can be saved."""
+    run = Run(distributed, sharding="fsdp")
+    copies = copies_of(distributed, run, folder)
+    now, files = psutil.virtual_memory(), list(Path(folder).glob("copy-*"))
+
+    def with_free() -> Any:
+        return now._replace(available=total - sum(file.stat().st_size for file in files))
+
+    psutil.virtual_memory = with_free
+    trained(copies, distributed, run)
+    can_save = []
+    for steps in (1, 2):
+        try:
+            copies.states(steps)
+            can_save.append(True)
+        except CopyLost:
+            can_save.append(False)
+    return can_save
+
+
+def test_copies_are_made_after_all_steps_or_after_none(run: RankRunner, folder: str) -> None:
+    found = list[bool]()
+    for total in range(4000, 40000, 5000):
+        for file in Path(folder).glob("copy-*"):
+            file.write_bytes(b"")
+        of_one, of_other = run(with_memory, 2, folder, total)
+        assert of_one == of_other
+        assert of_one[0] == of_one[1], total
+        found.append(of_one[0])
+    assert found == sorted(found)
+    assert set(found) == {False, True}
+
+
+def with_limit(distributed: DistributedContext, folder: str) -> None:
+    run = Run(distributed, sharding="fsdp")
+    copies = copies_of(distributed, run, folder)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+    copies.note(0)
+    with pytest.raises(CopyLost, match=r"rank 0 .* memory for it cannot be opened: File too"):
+        copies.states(0)
+
+
+def test_a_limit_of_the_user_is_the_reason_why_nothing_is_copied(
+    run: RankRunner, folder: str
+) -> None:
+    run(with_limit, 2, folder)

@@ -21,7 +21,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 _INTERVAL_S = 2.0
 _FAKES_INTERVAL_S = 0.2
+_READING_S = 1.0  # a driver may hang when a device has failed
 # Given UTC seconds and the slots of this process's gangs, returns the other processes on each
 # device that has any, by slot, and stores errors of devices in the agent's DeviceHealth. Called by
 # one thread at a time.
@@ -132,6 +134,14 @@ class WatchPlan:
     health: DeviceHealth
     readings: Readings = field(default_factory=Readings)
     open: Callable[[], ReadDevices]  # called in the thread of the first reading
+
+    async def faults_of(
+        self, slot_ids: Collection[int], since: float, pids: Iterable[int]
+    ) -> dict[int, DeviceFault]:
+        """Wait for a new reading, and return what `DeviceHealth.faults_of` does."""
+        await self.readings.next(_READING_S)
+        self.health.note_log(time.time())
+        return self.health.faults_of(slot_ids, since, pids)
 
 
 def watch_plan(offer: Offer, environ: Mapping[str, str], *, is_first: bool) -> WatchPlan | None:

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs.gang import Gang
 from det_jupyter.agent.runs.memory_watch import MemoryEvidence
 from det_jupyter.agent.runs.run import AgentRun
@@ -66,6 +67,16 @@ class ActiveRun:
     def _kill_late(self) -> None:
         logger.warning("allocation=%s did not leave in time: killed", self.run.id)
         self.kill()
+
+    async def find_faults(self, watched: Mapping[str, WatchPlan]) -> None:
+        """Find the errors of the gang's devices since it was started; `watched`: by agent."""
+        plan = self.run.plan
+        for agent_id, devices in watched.items():
+            slots = {plan.slots[r].id: r for r in self.run.ranks if plan.homes[r] == agent_id}
+            if slots:
+                pids = self.gang.pids.values()
+                faults = await devices.faults_of(slots.keys(), self.started_at, pids)
+                self.faults |= {slots[slot]: fault for slot, fault in faults.items()}
 
     async def completes(self, work: Coroutine[Any, Any, None]) -> bool:
         """Await the work, or cancel it when the end is ordered; return whether it is done."""

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,11 +25,12 @@ from det_jupyter.agent.devices.neighbours import Neighbours
 from det_jupyter.agent.devices.watch import WatchPlan
 from det_jupyter.agent.runs.active_run import ActiveRun, LivingGang
 from det_jupyter.agent.runs.gang import Gang, GangState
+from det_jupyter.agent.runs.held_parts import HeldParts
 from det_jupyter.agent.runs.memory_watch import MemoryWatch
 from det_jupyter.agent.runs.remote_master import RemoteMaster
 from det_jupyter.agent.runs.run import AgentRun, new_run
 from det_jupyter.agent.runs.run_end import with_details, write_end
-from det_jupyter.agent.runs.specs import make_specs, shared_store
+from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.agent.runs.survivors import end_part, saved_by_survivors, watch_part
 from det_jupyter.agent.runs.working_folder import prepare_working_folder
 from det_jupyter.agent.starting.launcher import Launcher
@@ -41,14 +42,12 @@ from det_jupyter.agent.starting.rank_processes import (
     until_gone,
     write_records,
 )
-from det_jupyter.agent.tunnel.copies import HeldCopies, copies_shards, holding_copies
 from det_jupyter.agent.tunnel.dialing import Unreached
 from det_jupyter.agent.tunnel.interfaces import used_interfaces
-from det_jupyter.agent.tunnel.part import LinkedPart, open_part
+from det_jupyter.agent.tunnel.part import LinkedPart
 from det_jupyter.contract.host.run_processes import kill_run_processes
 from det_jupyter.contract.messages import (
     CloseRun,
-    DeviceFault,
     ExtendGang,
     GangExited,
     KillGang,
@@ -68,7 +67,6 @@ logger = logging.getLogger(__name__)
 
 Prepare: TypeAlias = Callable[[AgentRun], Coroutine[Any, Any, None]]
 
-_DEVICES_S = 1.0  # a driver may hang when a device has failed
 _SIGNAL_S = 0.3  # time between signals that were sent to all processes of this computer
 
 
@@ -110,11 +108,10 @@ class Runner:
             owners = [home for home in run.plan.homes if home in self._runs]
             self._runs[owners[0] if owners else agents[0]][run.id] = run
         self._active: dict[str, ActiveRun] = {}
-        self._held: dict[str, asyncio.Task[None]] = {}  # what others may need of ended gangs
+        self._parts = HeldParts(self._runs, remote)
         self._watched_until: dict[str, float] = {}  # by agent, in the loop's time
         self._launcher = launcher
-        self._lifeline_fd = lifeline_fd
-        self._num_threads = num_threads
+        self._make_specs = partial(make_specs, lifeline_fd=lifeline_fd, num_threads=num_threads)
         self._prepare = prepare
         self._remote = remote
         self._remote_agent = agents[0] if remote is not None else ""
@@ -177,8 +174,7 @@ class Runner:
                 if active := self._active.get(command.allocation_id):
                     end_part(active) if command.lets_save else active.kill()
             case CloseRun():
-                if held := self._held.pop(command.allocation_id, None):
-                    held.cancel()
+                self._parts.close(command.allocation_id)
                 _close(self._runs[agent_id], command.allocation_id)
             case TakeSamples():
                 until = asyncio.get_running_loop().time() + command.for_s
@@ -294,24 +290,13 @@ class Runner:
             gang.not_started()
             return
         async with AsyncExitStack() as held:
-            copies, part = None, None
-            if copies_shards(run.plan):
-                memory = holding_copies(run.dir, run.ranks, run.plan.homes)
-                copies = held.enter_context(memory)
-            if run.link is not None:
-                part = await held.enter_async_context(self._open_part(run, copies))
+            part = await self._parts.open(run, held)
             if not await self._get_ready(active, part):
                 gang.not_started()
                 return
             if part is not None:
                 run.interfaces = used_interfaces(part.network, run.variables())
-            specs = partial(
-                make_specs,
-                run,
-                part.network if part is not None else None,
-                lifeline_fd=self._lifeline_fd,
-                num_threads=self._num_threads,
-            )
+            specs = partial(self._make_specs, run, part.network if part is not None else None)
             lease = self._remote.lease if self._remote is not None else None
             lease_number = await lease.hold() if lease is not None else 0
             try:
@@ -332,8 +317,8 @@ class Runner:
                     if lease is not None and lease.has_expired_since(lease_number):
                         active.lose(Loss.MASTER)  # the ranks did not fail, the watcher killed them
                     await self._note_exit(active, rank_exit)
-            if part is not None and copies is not None:  # ranks elsewhere may request copies
-                self._held[run.id] = asyncio.create_task(_hold(held.pop_all()))
+            if part is not None and part.copies is not None:
+                self._parts.hold(run.id, held)
 
     async def _note_exit(self, active: ActiveRun, rank_exit: RankExit) -> None:
         """Record the exit of a rank; if it is the first that failed, let the others save."""
@@ -347,42 +332,13 @@ class Runner:
                 active.run.id, rank_exit.rank, rank_exit.exit_code, gang.pids
             )
             await saved_by_survivors(active, rank_exit)
-            active.faults = await self._find_faults(active)
+            await active.find_faults(self.devices)
         gang.rank_exited(rank_exit)
 
     async def _claims_slots(self, run: AgentRun) -> bool:
         """Take the slots of a run, and return whether no other master was faster."""
         slots = [run.plan.slots[rank].id for rank in run.ranks]
         return self.neighbours is None or await self.neighbours.claim(run.id, slots)
-
-    async def _find_faults(self, active: ActiveRun) -> dict[int, DeviceFault]:
-        """Return the errors of the gang's devices since it was started, by rank."""
-        plan, found = active.run.plan, dict[int, DeviceFault]()
-        for agent_id, devices in self.devices.items():
-            slots = {plan.slots[r].id: r for r in active.run.ranks if plan.homes[r] == agent_id}
-            if slots:
-                await devices.readings.next(_DEVICES_S)
-                devices.health.note_log(time.time())
-                faults = devices.health.faults_of(
-                    slots.keys(), active.started_at, active.gang.pids.values()
-                )
-                found |= {slots[slot]: fault for slot, fault in faults.items()}
-        return found
-
-    def _open_part(
-        self, run: AgentRun, copies: HeldCopies | None
-    ) -> AbstractAsyncContextManager[LinkedPart]:
-        assert run.link is not None
-        assert run.sockets is not None
-        return open_part(
-            run.id,
-            run.link,
-            agents=self._runs,
-            store=shared_store(run.sockets),
-            listener=self._remote.listener if self._remote is not None else None,
-            master=self._remote.address if self._remote is not None else "",
-            copies=copies,
-        )
 
     async def _get_ready(self, active: ActiveRun, part: LinkedPart | None) -> bool:
         """Prepare what the ranks here need, and wait for the other parts of the gang.
@@ -430,12 +386,6 @@ class Runner:
         logger.info("allocation=%s is over: exit codes %s", run.id, exited.exit_codes)
         self._active.pop(run.id, None)
         self.news.set()
-
-
-async def _hold(held: AsyncExitStack) -> None:
-    """Hold the copies of a gang, and its part of the tunnel, until this is cancelled."""
-    async with held:
-        await asyncio.Event().wait()
 
 
 def _close(runs: dict[str, AgentRun], allocation_id: str) -> None:

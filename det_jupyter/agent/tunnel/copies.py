@@ -15,6 +15,7 @@ are the copies of its ranks: the trial begins again from its last checkpoint.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +35,8 @@ from det_jupyter.contract.run.shard_memory import (
     UNREACHED,
     CopyRequest,
 )
+
+logger = logging.getLogger(__name__)
 
 _WORD = struct.Struct("=q")
 
@@ -152,14 +155,31 @@ def copies_shards(plan: GangPlan) -> bool:
 def holding_copies(
     folder: RunDir, ranks: Iterable[int], homes: Sequence[str]
 ) -> Iterator[HeldCopies | None]:
-    """Hold memory for the copies of these ranks within the block; None where there is no memfd."""
+    """Hold memory for the copies of these ranks within the block; None if it cannot be had."""
     if not hasattr(os, "memfd_create"):
         yield None
         return
     copies = HeldCopies(folder, homes)
     with ExitStack() as held:
-        for rank, number in product(ranks, range(NUM_COPIES)):
-            file = held.enter_context(open(os.memfd_create("shard"), "r+b", buffering=0))
-            folder.copy(rank, number).symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
-            copies.hold(rank, number, file)
+        try:
+            for rank, number in product(ranks, range(NUM_COPIES)):
+                file = held.enter_context(open(os.memfd_create("shard"), "r+b", buffering=0))
+                held.enter_context(_linked(folder.copy(rank, number), file))
+                copies.hold(rank, number, file)
+        except OSError as error:  # a sandbox forbids the memory; or the disk has no links
+            logger.warning("%s: no memory for copies of sharded models: %s", folder.path, error)
+            held.close()
+            yield None
+            return
         yield copies
+
+
+@contextmanager
+def _linked(link: Path, file: BinaryIO) -> Iterator[None]:
+    """Have a link to a file without a name, which is removed before another one has its number."""
+    link.symlink_to(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the user's code has removed the folder
+            link.unlink()

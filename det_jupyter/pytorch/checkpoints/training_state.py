@@ -200,13 +200,21 @@ def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
     return None if digest == chiefs else state
 
 
-def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) -> dict[str, Any]:
+def snapshot_state(
+    state: dict[str, Any], memory: SnapshotMemory, parts: Parts, *, is_still: bool = False
+) -> dict[str, Any]:
     """Return a copy of the state that is independent of the training.
+
+    Args:
+        state: The state.
+        memory: For the copies.
+        parts: The objects whose state it is, for messages.
+        is_still: Whether the training stands still; see `StateSnapshot`.
 
     Raises:
         ConfigError: Values cannot be saved; the error names each, and the object it belongs to.
     """
-    snapshot = StateSnapshot(memory)
+    snapshot = StateSnapshot(memory, is_still)
     copied: dict[str, Any] = snapshot.take(state)
     memory.wait()
     if snapshot.unsafe:

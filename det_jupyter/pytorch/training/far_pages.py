@@ -119,12 +119,15 @@ def _store(page: StepPage, message: bytes) -> None:
 def shut_connections() -> None:
     """Shut all connections of this process, so that calls which wait for them return.
 
-    Sockets that listen stay as they are: gloo would abort the process.
+    Sockets that listen stay as they are: gloo would abort the process. So do pairs of sockets
+    without a name: with a shut one, the event loop of a kernel would never wait again.
     """
     for name in os.listdir(_OPEN_FILES):
         with suppress(OSError):  # a file that was closed meanwhile, or is not connected
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 with socket.socket(fileno=os.dup(int(name))) as connection:
-                    if connection.type == socket.SOCK_STREAM:
-                        connection.getpeername()  # raises unless it is connected
+                    if connection.type != socket.SOCK_STREAM:
+                        continue
+                    # Raises unless it is connected. A unix socket's is "" where it has no name.
+                    if connection.getpeername() or connection.getsockname():
                         connection.shutdown(socket.SHUT_RDWR)

@@ -13,8 +13,9 @@ taken.
 
 The memory is a file of the agent (agent/tunnel/copies.py), which all ranks of the computer open.
 It outlives `kill -9`, and is free when the run is over. It grows when tensors are added, as
-optimizers do in their first step. Nothing is copied of tensors that are not plain memory, or if
-the copies of the ranks here would take more than half of the free memory: then nothing is saved.
+optimizers do in their first step. If tensors of a rank are not plain memory, or the copies of the
+ranks of a computer would take more than half of its free memory, no rank copies any more, and
+nothing is saved.
 
 A rank that saves fetches the copies of ranks on other computers. These ranks do not overwrite them
 meanwhile, as they cannot end another step without this rank. A computer that is lost takes its
@@ -39,6 +40,7 @@ from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.shard_memory import (
     FOUND,
     HEAD_BYTES,
+    NUM_COPIES,
     UNREACHED,
     CopyRequest,
     fetch_copy,
@@ -110,13 +112,19 @@ class ShardCopies:
         self._folder = folder
         self._here = [rank for rank in range(distributed.size) if rank not in elsewhere]
         self._last, self._older = _Copy(0), _Copy(1)
+        self._why_none = ""  # why no copies are made any more; the same on all ranks
 
     def note(self, steps_completed: int) -> None:
         """Copy the state as that after these batches. Collective."""
+        if self._why_none:
+            return
         self._last, self._older = self._older, self._last
         kept = self._last
-        layout = self._write(steps_completed)
-        for rank, new in enumerate(self._distributed.allgather(layout)):
+        for rank, new in enumerate(self._distributed.allgather(self._write(steps_completed))):
+            if isinstance(new, str):
+                self._why_none = f"rank {rank} makes no copy of its part of the model: {new}"
+                self._last, self._older = _Copy(0), _Copy(1)
+                return
             if new is None or rank == self._distributed.rank:
                 continue
             if rank in self._here:
@@ -133,6 +141,8 @@ class ShardCopies:
         Raises:
             CopyLost: A rank's copy is not there, or cannot be fetched.
         """
+        if self._why_none:
+            raise CopyLost(self._why_none)
         try:
             kept, by_rank = self._last, self._all(self._last, steps_completed)
         except CopyLost:
@@ -192,32 +202,43 @@ class ShardCopies:
         return _Memory(memory, layout)
 
     @torch.no_grad()
-    def _write(self, steps_completed: int) -> Layout | None:
-        """Write this rank's copy; return its layout if that is new."""
+    def _write(self, steps_completed: int) -> Layout | str | None:
+        """Write this rank's copy; return its layout if that is new, or why it cannot be copied."""
         kept, own = self._last, self._distributed.rank
         tensors: list[torch.Tensor] = []
         kept.state = _without_tensors(self._state(), tensors)
         kept.dims = [parallel.divided_along(tensor) for tensor in tensors]
         parts = [parallel.local_part(tensor) for tensor in tensors]
         layout = [(part.shape, part.dtype) for part in parts]
-        is_new = layout != kept.layout
-        if is_new:
+        if is_new := layout != kept.layout:
             kept.layout = layout
             kept.here.pop(own, None)
-            if is_plain(parts) and not any(map(parallel.is_partial, tensors)):
-                with suppress(OSError):  # the user's code has removed the folder
-                    self._open_own(kept, layout)
-        if (memory := kept.here.get(own)) is not None:
-            memory.word[0] = -1
-            torch._foreach_copy_(memory.tensors, parts)
-            memory.word[0] = steps_completed
-        return layout if is_new and memory is not None else None
+            if not is_plain(parts) or any(map(parallel.is_partial, tensors)):
+                return "some of its tensors are not plain memory"
+            if why := self._open_own(kept, layout):
+                return why
+        memory = kept.here[own]
+        memory.word[0] = -1
+        torch._foreach_copy_(memory.tensors, parts)
+        memory.word[0] = steps_completed
+        return layout if is_new else None
 
-    def _open_own(self, kept: _Copy, layout: Layout) -> None:
-        """Map the memory of this rank's copy, unless the copies here would take too much."""
-        own, num_bytes = self._distributed.rank, _size(layout)
-        if 2 * num_bytes * len(self._here) <= _PART_OF_FREE * free_memory():
+    def _open_own(self, kept: _Copy, layout: Layout) -> str:
+        """Map the memory of this rank's copy; return why that is not possible, or ""."""
+        own, num_bytes, num_ranks = self._distributed.rank, _size(layout), len(self._here)
+        files = [self._folder.copy(own, number) for number in range(NUM_COPIES)]
+        try:
+            had = num_ranks * sum(file.stat().st_size for file in files)  # others have as much
+            needed, free = NUM_COPIES * num_ranks * num_bytes, free_memory() + had
+            if needed > _PART_OF_FREE * free:
+                return (
+                    f"the copies of the ranks on its computer take {size(needed)} of memory, more "
+                    f"than half of the {size(free)} that are free"
+                )
             kept.here[own] = _Memory(self._mapped(own, kept, num_bytes), layout)
+        except OSError as error:  # a limit of the user's; or the run's folder was removed
+            return f"{size(num_bytes)} of memory for it cannot be opened: {error.strerror}"
+        return ""
 
     def _mapped(self, rank: int, kept: _Copy, num_bytes: int = 0) -> mmap.mmap:
         """Map the memory of a copy of a rank here, which gets at least this size."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from det_jupyter.core import TrialInfo
 from det_jupyter.pytorch.parallel import DistributedModel, is_sharded
+from det_jupyter.pytorch.training.kept_state import counts_steps
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -31,6 +34,8 @@ def can_save_for_all(info: TrialInfo, context: PyTorchTrialContext, callbacks: C
     is_copied = all(map(is_sharded, models)) and can_copy(info, rank, context.device, callbacks)
     if not models or not (is_whole or is_copied) or context.reducers.are_there:
         return False
+    if not all(counts_steps(one.scheduler) for one in context.lr_schedulers):
+        return False
     in_windows = context.position.aggregation_frequency > 1
     return context.stepping.sees_steps and not have_to_be_called(callbacks, in_windows)
 
@@ -38,7 +43,8 @@ def can_save_for_all(info: TrialInfo, context: PyTorchTrialContext, callbacks: C
 def can_copy(info: TrialInfo, rank: int, device: torch.device, callbacks: Callbacks) -> bool:
     """Return whether copies of sharded models (shard_copies.py) are all that a rank has."""
     has_own = callbacks.keep_state or any(map(callbacks.overrides, _HOOKS_AFTER_COPY))
-    has_memory = device.type == "cpu" and info.folder.copy(rank, 0).exists()
+    # `Path.exists` raises where the agent's files must not be opened.
+    has_memory = device.type == "cpu" and os.path.exists(info.folder.copy(rank, 0))
     return has_memory and not has_own
 
 

@@ -192,8 +192,8 @@ def on_record_arrived(turn: Turn, event: RecordArrived) -> None:
             known = allocation.last_step  # ranks on several computers save by themselves
             if known is None or record.steps_completed >= known.steps_completed:
                 allocation.last_step = record
-            if known is not None and record.steps_completed == known.steps_completed:
-                _drop_double(turn, trial)
+            if known is not None:
+                _keep_newest(turn, trial, [known.steps_completed, record.steps_completed])
         case TargetReached():
             on_target_reached(turn, trial, record)
         case RunEnded():
@@ -246,12 +246,19 @@ def _add_checkpoint(
     trial.latest_checkpoint = CheckpointRef.built_from(record)
 
 
-def _drop_double(turn: Turn, trial: Trial) -> None:
-    """Delete the older one of a trial's two latest checkpoints, if they are of the same step."""
-    latest = [turn.state.checkpoints[uuid] for uuid in trial.checkpoints[-2:]]
-    if len(latest) == 2 and latest[0].steps_completed == latest[1].steps_completed:
-        experiment = turn.state.experiment(trial.experiment_id)
-        delete_replaced(turn, experiment, latest[0].uuid)
+def _keep_newest(turn: Turn, trial: Trial, steps: list[int]) -> None:
+    """Continue from the newer one of the checkpoints after these steps, and delete the other one.
+
+    Of two after the same step, the later one is kept. Ranks of one computer may be a step behind
+    those of another one, and save later.
+    """
+    found = [turn.state.checkpoints[uuid] for uuid in trial.checkpoints[-2:]]
+    found.sort(key=lambda one: one.steps_completed)
+    if [one.steps_completed for one in found] == sorted(steps):
+        older, newer = found
+        trial.checkpoints[-2:] = [older.uuid, newer.uuid]
+        trial.latest_checkpoint = CheckpointRef.built_from(newer)
+        delete_replaced(turn, turn.state.experiment(trial.experiment_id), older.uuid)
 
 
 def on_validation_reported(turn: Turn, event: ValidationReported) -> None:

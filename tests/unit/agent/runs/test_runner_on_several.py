@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from det_jupyter.agent.runs import held_parts
 from det_jupyter.agent.runs import runner as module
 from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.runs.runner import Runner
@@ -58,7 +59,7 @@ class World:
         self.exits: asyncio.Queue[RankExit] = asyncio.Queue()
         self.killed: list[int] = []
         self._folder = folder
-        monkeypatch.setattr(module, "open_part", self._open_part)
+        monkeypatch.setattr(held_parts, "open_part", self._open_part)
         monkeypatch.setattr(module, "kill_group", self._kill)
         monkeypatch.setattr(module, "_SIGNAL_S", 0.0)
         monkeypatch.setattr(

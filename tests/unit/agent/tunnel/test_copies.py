@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import struct
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -182,3 +184,28 @@ def test_without_memory_files_there_are_no_copies(
     with holding_copies(RunDir(tmp_path), [0], ["a"]) as copies:
         assert copies is None
     assert not any(tmp_path.iterdir())
+
+
+def test_a_run_needs_no_memory_for_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, made = RunDir(tmp_path), list[int]()
+
+    def forbidden_later(name: str) -> int:
+        if made:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        made.append(os.open(tmp_path / "memory", os.O_CREAT | os.O_RDWR))
+        return made[0]
+
+    monkeypatch.setattr("os.memfd_create", forbidden_later)
+    with holding_copies(run, [0, 1], ["a", "a"]) as copies:
+        assert copies is None
+        assert not os.path.lexists(run.copy(0, 0))  # another file may get its number
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(made[0])
+
+
+def test_links_to_memory_end_with_it(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    with holding_copies(run, [0], ["a"]):
+        run.copy(0, 1).write_bytes(b"some")
+        assert run.copy(0, 1).read_bytes() == b"some"
+    assert not os.path.lexists(run.copy(0, 1))

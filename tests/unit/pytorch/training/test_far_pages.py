@@ -134,16 +134,37 @@ def test_connections_are_shut_when_other_computers_are_gone(
     assert shut == [True]
 
 
-def test_only_connections_are_shut(monkeypatch: pytest.MonkeyPatch) -> None:
-    left, right = socket.socketpair()
-    with left, right, open(os.devnull) as file, socket.create_server(("", 0)) as listener:
-        numbers = [left.fileno(), file.fileno(), listener.fileno(), 2**20]
+def test_only_connections_are_shut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = str(tmp_path / "s")
+    with (
+        socket.create_server(("", 0)) as listener,
+        socket.socket(socket.AF_UNIX) as named,
+        open(os.devnull) as file,
+        socket.create_connection(listener.getsockname()) as left,
+        listener.accept()[0] as right,
+        socket.socket(socket.AF_UNIX) as asking,
+    ):
+        named.bind(path)
+        named.listen()
+        asking.connect(path)
+        numbers = [left.fileno(), asking.fileno(), file.fileno(), listener.fileno(), 2**20]
         monkeypatch.setattr(os, "listdir", lambda folder: list(map(str, numbers)))
         far_pages.shut_connections()
         monkeypatch.undo()
-        assert right.recv(1) == b""
+        with named.accept()[0] as asked:
+            assert (right.recv(1), asked.recv(1)) == (b"", b"")
         with pytest.raises(BrokenPipeError):
-            right.send(b"x")
+            left.send(b"x")
         with socket.create_connection(listener.getsockname()) as dialed:
             listener.accept()[0].close()
             assert dialed.recv(1) == b""
+
+
+def test_pairs_within_the_computer_are_not_shut(monkeypatch: pytest.MonkeyPatch) -> None:
+    left, right = socket.socketpair()  # as an event loop has, which would poll it without an end
+    with left, right:
+        monkeypatch.setattr(os, "listdir", lambda _: [str(left.fileno()), str(right.fileno())])
+        far_pages.shut_connections()
+        monkeypatch.undo()
+        right.send(b"x")
+        assert left.recv(1) == b"x"

@@ -57,3 +57,5 @@ def test_copies_of_a_sharded_model_have_to_be_the_whole_state(
     assert can_copy(info, 1, torch.device("cpu"), callbacks) is are_whole
     assert not can_copy(info, 1, torch.device("cuda"), callbacks)
     assert not can_copy(info, 0, torch.device("cpu"), callbacks)  # without memory of its agent
+    info.folder.copy(2, 0).symlink_to("x" * 300)  # as memory that it must not look at: an OSError
+    assert not can_copy(info, 2, torch.device("cpu"), callbacks)

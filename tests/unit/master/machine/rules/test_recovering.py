@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from det_jupyter.contract.messages import MemoryShortage, State
-from det_jupyter.contract.run.journal import LastStepSaved
+from det_jupyter.contract.run.journal import CheckpointSaved, LastStepSaved
 from det_jupyter.contract.values.alerts import AlertKind
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.master.machine.model.events import Event, RecordArrived
@@ -43,6 +44,13 @@ def death(run: int, steps: int, *, is_saved: bool = True, **facts: Any) -> list[
     codes = {0: 1, 1: -9}
     facts = {"first_failed": 1, "batch": steps, "ended_at": 79.0} | facts
     return [*checkpoint, last, exited(name, codes=codes, **facts)]
+
+
+def later(event: RecordArrived, by_s: float) -> RecordArrived:
+    """Return the event with a record that was written later."""
+    assert isinstance(event.record, CheckpointSaved)
+    record = replace(event.record, at=event.record.at + by_s)
+    return RecordArrived(allocation_id=event.allocation_id, rank=event.rank, record=record)
 
 
 def test_a_recovery_is_no_restart_and_says_what_happened_and_what_it_cost(world: World) -> None:
@@ -95,6 +103,26 @@ def test_of_two_computers_that_save_the_last_step_one_checkpoint_is_kept(world: 
     world.tell(end)
     trial = world.trial()
     assert (trial.checkpoints, trial.num_recoveries) == (["ckpt20", "of rank 1"], 1)
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_ranks_that_save_an_earlier_step_later_do_not_take_the_trial_back(
+    world: World, is_noted: bool
+) -> None:
+    world.tell(saved(20))
+    checkpoint, note, end = death(1, 30)
+    late = later(saved(29, "of rank 1"), by_s=2.0)
+    late_note = death(1, 29)[1]
+    arrived = [note, late, late_note] if is_noted else [late, note, late_note]
+    commands = world.tell(checkpoint, *arrived)
+    assert [one.paths for one in commands if isinstance(one, DeleteCheckpoints)] == [
+        {"of rank 1": "/checkpoints/of rank 1"}
+    ]
+    world.tell(end)
+    trial = world.trial()
+    assert (trial.checkpoints, trial.num_recoveries) == (["ckpt20", "ckpt30"], 1)
+    assert trial.latest_checkpoint is not None
+    assert trial.latest_checkpoint.steps_completed == 30
 
 
 @pytest.mark.parametrize(
