@@ -27,7 +27,7 @@ from tests.trials import TRIAL_SOURCE, slow, submit, wait_for_steps
 pytestmark = pytest.mark.e2e
 
 STEPS = 30
-ONE_SLOT = {"resources": {"slots_per_trial": 1}}
+ONE_SLOT: dict[str, Any] = {"resources": {"slots_per_trial": 1}}
 
 
 def short(pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
