@@ -19,12 +19,15 @@ import torch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.errors import Conflict, RankFailed
+from tests.e2e.test_scripts import RESUMABLE, lives, start
+from tests.e2e.test_scripts import leftover as leftover
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, slow, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
 STEPS = 30
+ONE_SLOT: dict[str, Any] = {"resources": {"slots_per_trial": 1}}
 
 
 def short(pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
@@ -145,14 +148,14 @@ def test_a_folder_that_was_moved_is_named_before_ranks_start_in_it(
 ) -> None:
     folder, elsewhere = tmp_path / "book", tmp_path / "moved"
     folder.mkdir()
-    experiment = submit(client, short(0.1), cwd=folder)
+    experiment = submit(client, short(0.1, **ONE_SLOT), cwd=folder)
     wait_for_steps(experiment, 3)
     assert experiment.pause(timeout=None) == "PAUSED"
     folder.rename(elsewhere)
     with pytest.raises(Conflict, match=f"the notebook's folder, {folder}, is not there"):
         experiment.activate()
     assert experiment.state == "PAUSED"
-    gone = submit(client, short(), cwd=folder)
+    gone = submit(client, short(**ONE_SLOT), cwd=folder)
     with pytest.raises(RankFailed, match="is not there"):
         gone.wait()
     with pytest.raises(Conflict, match="is not there"):
@@ -187,17 +190,23 @@ def pids_of(experiment: Experiment) -> list[int | None]:
     return [rank.pid for rank in allocation.ranks] if allocation else []
 
 
-def test_agent_killed_while_training(
-    home: DetHome, client: Client, undisturbed: dict[str, Any]
+def test_agent_killed_while_a_trial_and_a_script_train(
+    home: DetHome, client: Client, undisturbed: dict[str, Any], tmp_path: Path, leftover: Path
 ) -> None:
     experiment = submit(client, short(0.1))
+    script = start(client, tmp_path, f"python3 train.py {leftover}", {"train.py": RESUMABLE})
+    wait_for_steps(script, 3)
+    assert lives(leftover)
     wait_for_steps(experiment, 12)  # there is a checkpoint of batch 10 by now
-    pids = [rank.view.pid for rank in experiment.trial.ranks]
+    pids = [rank.view.pid for each in (experiment, script) for rank in each.trial.ranks]
+    assert len(pids) == 3
     home.agent().send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "its ranks died with it")
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0  # not the trial's fault
     assert_equal_to(undisturbed, experiment)
+    assert script.wait() == "COMPLETED"  # run again by the next agent
+    assert not lives(leftover)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -284,7 +293,7 @@ def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
     home: DetHome, client: Client
 ) -> None:
     wait_until(lambda: any(agent.connected for agent in client.agents()), "the agent is there")
-    experiment, killed = submit(client, short(0.2)), submit(client, short(0.4))
+    experiment, killed = (submit(client, short(pause_s, **ONE_SLOT)) for pause_s in (0.2, 0.4))
     wait_for_steps(experiment, 5)
     wait_for_steps(killed, 5)
     agent = home.agent()
