@@ -157,9 +157,9 @@ def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experime
 def test_two_notebooks_submitting_at_once_share_the_slots(
     home: DetHome, client: Client, tmp_path: Path
 ) -> None:
-    length = {"name": "single", "metric": "error", "max_length": {"batches": 10}}
-    first = submit(client, slow(0.3, searcher=length))
-    second = submit(client, slow(0.3, searcher=length))
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 4}}
+    first = submit(client, slow(0.7, searcher=length))
+    second = submit(client, slow(0.7, searcher=length))
     third = submit(client, small_config(searcher=length))
     assert third.view.trials[0].waiting_for is not None
     sentence = third.view.trials[0].waiting_for or ""
