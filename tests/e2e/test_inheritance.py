@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and calls taskset"),
 ]
 
-DET = [sys.executable, "-m", "det_jupyter"]
 OF_A_JOB = {
     "SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_PROCID": "2", "PMI_RANK": "2",
     "OMPI_COMM_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x", "NODE_RANK": "1",
@@ -89,10 +88,14 @@ def probed(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     }
     (folder / "probe.yaml").write_text(yaml.safe_dump(config))
     (folder / "probe.py").write_text(PROBE)
-    subprocess.run(
-        [*DET, "e", "create", "probe.yaml", ".", "--follow"],
-        cwd=folder, env=os.environ | {"SLURM_NTASKS": "9"}, umask=0o027, check=True,
-    )  # fmt: skip
+    mask = os.umask(0o027)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setenv("SLURM_NTASKS", "9")
+            assert main(["e", "create", "probe.yaml", ".", "--follow"]) == 0
+    finally:
+        os.umask(mask)
     facts: dict[str, Any] = json.loads(found.read_text())
     facts["mode of its file"] = found.stat().st_mode & 0o777
     return facts

@@ -108,7 +108,7 @@ def test_checkpoints_of_a_large_state_are_seen(client: Client) -> None:
 
 
 def test_a_large_model_with_a_tiny_batch_communicates(client: Client) -> None:
-    large = config(2, width=2000, depth=2, global_batch_size=2)
+    large = config(2, width=1000, depth=2, global_batch_size=2)
     with training(client, large) as [experiment]:
         found = settled(experiment, lambda v: "communication" in {c.kind for c in v.causes})
         assert "optimizations.aggregation_frequency: 4" in str(found.causes)
