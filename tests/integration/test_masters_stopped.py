@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -201,12 +202,19 @@ def test_an_agent_that_no_master_can_be_started_for_is_ended_by_force(home: Home
 def test_an_agent_that_does_not_connect_is_not_waited_for_for_long(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "_CONNECT_S", 0.01)
-    monkeypatch.setattr(stopping, "_POLL_S", 0.001)
+    now = 0.0
+
+    def pass_s(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=pass_s)
+    monkeypatch.setattr(stopping, "time", clock)
+    monkeypatch.setattr(stopping, "_POLL_S", 1.0)
     home.has_agent = True
     home.agents = [{"connected": False}]
     assert stopping.end_everything() == ["an agent without a master", "the agent"]
-    assert home.num_asked > 1
+    assert (home.num_asked, now) == (5, 5.0)
 
 
 def test_masters_that_others_start_again_and_again_are_a_failure(home: Home) -> None:
