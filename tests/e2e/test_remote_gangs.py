@@ -22,7 +22,8 @@ from det_jupyter.errors import RankFailed
 from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.e2e.test_hangs import let_go_on, reason_that_names_both, stalling
 from tests.e2e.test_remote_agents import losses
-from tests.e2e.test_survival import STEPS, final_weights, short
+from tests.e2e.test_scheduling import STEPS, short
+from tests.e2e.test_survival import final_weights
 from tests.nodes import Node
 from tests.processes import DetHome, wait_until
 from tests.trials import TRIAL_SOURCE, allocation_after, submit, wait_for_steps
@@ -80,7 +81,7 @@ def assert_same(
         experiment, undisturbed: They have the same configuration.
         most_other_points: Points that may lack the metrics of a rank on another computer.
     """
-    expected, found = final_weights(undisturbed), final_weights(experiment)
+    expected, found = (final_weights(one, STEPS) for one in (undisturbed, experiment))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     (steps, values), (expected_steps, expected_values) = losses(experiment), losses(undisturbed)
     assert steps == expected_steps
@@ -113,8 +114,8 @@ def test_trial_that_loses_the_agent_of_its_chief_waits_and_goes_on_at_its_last_s
     slots = f"/agents/{name}/slots"
     client.session.post(slots, {"slots": [0], "enabled": False})
     nodes[name].start()
-    reason = wait_until(lambda: _why(experiment), "it waits")
-    assert reason.startswith("needs 2 slots; 1 of 4 slots may be given out")
+    waits = "needs 2 slots; 1 of 4 slots may be given out"
+    wait_until(lambda: _why(experiment).startswith(waits), "it waits, and the agent is back")
     assert experiment.view.trials[0].steps_completed == saved
     client.session.post(slots, {"slots": [0], "enabled": True})
     experiment.wait()

@@ -15,12 +15,13 @@ import torch
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import AllocationState, ClusterView, Reason, State
-from tests.e2e.test_survival import final_weights, short
+from tests.e2e.test_survival import final_weights
 from tests.processes import DetHome, det_home, wait_until
-from tests.trials import TRIAL_SOURCE, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, slow, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
+STEPS = 30
 PREEMPTING = [{"pool_name": "default", "scheduler": {"type": "priority", "preemption": True}}]
 
 
@@ -82,9 +83,15 @@ def braked(brake: Path) -> str:
     return TRIAL_SOURCE.replace("time.sleep(self.pause_s)", pause)
 
 
+def short(pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
+    """Return a configuration of SmallTrial: 2 ranks, 30 batches, validated and saved every 10."""
+    length = {"name": "single", "metric": "error", "max_length": {"batches": STEPS}}
+    return slow(pause_s, searcher=length, min_validation_period={"batches": 10}) | changes
+
+
 def finished(experiment: Experiment) -> dict[str, torch.Tensor]:
     assert experiment.wait() is State.COMPLETED, experiment.view.message
-    return final_weights(experiment)
+    return final_weights(experiment, STEPS)
 
 
 def prioritized(pause_s: float, priority: int, seed: int) -> dict[str, Any]:
