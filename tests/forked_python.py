@@ -40,16 +40,14 @@ def run_python(*words: str, folder: Path, text: str = "") -> subprocess.Complete
 
 def run(words: list[str], text: str) -> None:
     """Run the program in the fork."""
-    name = words.pop(0)
-    if name == "-m":
-        name = words.pop(0)
-    sys.argv = [name, *words]
-    if name == "-":
-        sys.path[0] = ""
-        exec(compile(text, "<stdin>", "exec"), sys.modules["__main__"].__dict__)
-    elif Path(name).exists():
-        sys.path[0] = os.path.dirname(os.path.abspath(name))
-        runpy.run_path(name, run_name="__main__")
-    else:
+    is_module = words[0] == "-m"
+    name, *_ = sys.argv = words[is_module:]
+    if is_module:
         sys.path[0] = os.getcwd()
         runpy.run_module(name, run_name="__main__", alter_sys=True)
+    elif name == "-":
+        sys.path[0] = ""
+        exec(compile(text, "<stdin>", "exec"), sys.modules["__main__"].__dict__)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(name))
+        runpy.run_path(name, run_name="__main__")
