@@ -75,17 +75,28 @@ def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(tmp_path: 
     assert same(straight.weights(), second.weights())
 
 
-def test_a_run_that_leaves_saves_without_a_copy(
+def test_a_run_that_leaves_saves_without_a_copy_of_models_and_optimizers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight, first = Planned(tmp_path / "a"), Planned(tmp_path / "b")
     straight.train()
-    monkeypatch.delattr(SnapshotMemory, "copy")
+    copied, copy = list[torch.Tensor](), SnapshotMemory.copy
+
+    def noting(memory: SnapshotMemory, tensor: torch.Tensor) -> torch.Tensor:
+        copied.append(tensor)
+        return copy(memory, tensor)
+
+    monkeypatch.setattr(SnapshotMemory, "copy", noting)
     with closing(ControlPage(first.folder.control)) as page:
         page.raise_signal("preempt")
     assert first.train() == "preempted"
     checkpoint = first.last_checkpoint(tmp_path / "b")
     assert 0 < checkpoint.steps_completed == first.run.trained < 10
+    context = first.run.context
+    states = (state for one in context.optimizers for state in one.state.values())
+    own = [*context.models[0].parameters(), *(each for state in states for each in state.values())]
+    assert copied
+    assert not {each.data_ptr() for each in own} & {each.data_ptr() for each in copied}
     monkeypatch.undo()
     second = Planned(tmp_path / "b", run=2, allocation_id="7.2", checkpoint=checkpoint)
     second.train()
