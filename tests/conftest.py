@@ -21,7 +21,7 @@ from det_jupyter.contract.host import paths
 from tests import skips, waiting
 from tests.homes import processes_below
 
-JOURNEYS = ("tests/browser/", "tests/lab/")
+JOURNEYS = "tests/lab/"
 REAL_PARTS = ("tests/e2e/", "tests/integration/")
 NO_BYTECODE = sys.dont_write_bytecode
 

@@ -23,6 +23,7 @@ import psutil
 from det_jupyter.contract.host.pdeathsig import kill_with_parent
 
 REPOSITORY = str(Path(__file__).parents[1])
+COMPAT = os.path.join(REPOSITORY, "compat")  # has `determined`, which no source has imported
 COMMAND_LINE, ENVIRONMENT = 45, 47  # numbers of the fields of /proc/PID/stat, after the name
 
 
@@ -38,16 +39,21 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     assert psutil.Process().num_threads() == 1, "of several threads, a fork has one"
+    serve(int(sys.argv[1]))
+
+
+def serve(descriptor: int) -> None:
+    """Fork on request until the other end of this socket is closed; a fork may serve as well."""
     with (
-        socket.socket(fileno=int(sys.argv[1])) as connection,
+        socket.socket(fileno=descriptor) as connection,
         connection.makefile("rwb") as stream,
     ):
         connection.set_inheritable(False)
-        answer(stream, "ready")
-        serve(connection, stream)
+        answer(stream, os.getpid())
+        carry_out(connection, stream)
 
 
-def serve(connection: socket.socket, stream: BufferedRWPair) -> None:
+def carry_out(connection: socket.socket, stream: BufferedRWPair) -> None:
     """Carry out requests one after the other; forked processes are killed with this process."""
     parent = os.getpid()
     while True:
@@ -98,7 +104,10 @@ def become(
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     theirs, ours = environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")
-    assert theirs == ours, "what is imported already was found elsewhere"
+    if theirs == with_compat(ours):
+        sys.path.insert(1, COMPAT)
+    else:
+        assert theirs == ours, "what is imported already was found elsewhere"
     os.environ.clear()  # so the memory below is not used any more
     os.environ.update(environment)
     show(ENVIRONMENT, [f"{name}={value}" for name, value in environment.items()])
@@ -115,6 +124,11 @@ def become(
         numpy.random.seed()  # otherwise numpy would draw the same numbers in all forks
     module, _, name = target.partition(":")
     run_and_exit(lambda: getattr(import_module(module), name)(*descriptors, *pickle.loads(args)))
+
+
+def with_compat(python_path: str | None) -> str:
+    """Return a PYTHONPATH with the folder of `determined` before these folders."""
+    return os.pathsep.join(filter(None, [COMPAT, python_path]))
 
 
 def show(area: int, words: Sequence[str]) -> None:

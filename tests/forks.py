@@ -42,12 +42,14 @@ class Fork:
         self.descriptors = descriptors  # numbers, in the fork, of the files that it got
         self._source = source
         self._status: int | None = None
+        self._lock = threading.Lock()
 
     def poll(self) -> int | None:
         """Return the exit status; None while the process runs."""
-        if self._status is None:
-            self._status = self._source.ask(self.pid)
-        return self._status
+        with self._lock:  # the source can be asked for a status once
+            if self._status is None:
+                self._status = self._source.ask(self.pid)
+            return self._status
 
     def wait(self) -> int:
         """Return the exit status; on an interrupt, such as a test's timer, kill the process."""
@@ -79,7 +81,7 @@ class ForkSource:
     """
 
     def __init__(self, modules: Sequence[str], variables: Mapping[str, str]) -> None:
-        environment = {**os.environ, **variables, "ROOM": _ROOM}
+        environment = {**with_python_path(os.environ), **variables, "ROOM": _ROOM}
         environment.pop(paths.HOME_VARIABLE, None)  # the source belongs to no home
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
@@ -93,15 +95,10 @@ class ForkSource:
             )
         self._answers = self._connection.makefile("rb")
         try:
-            assert pickle.load(self._answers) == "ready"
+            self.pid: int = pickle.load(self._answers)  # the parent of all forks
         except EOFError:
             self.close()
             raise RuntimeError("the process to fork from has ended; it printed why") from None
-
-    @property
-    def pid(self) -> int:
-        """The pid of the source, which is the parent of all forks."""
-        return self._process.pid
 
     def start(
         self,
@@ -125,6 +122,13 @@ class ForkSource:
         }
         return Fork(self, *self.ask(request, descriptors))
 
+    def branch(self) -> socket.socket:
+        """Fork another source; return the socket by which a program can use it as `Branch`."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.start("tests.fork_source:serve", descriptors=[theirs.fileno()])
+        return ours
+
     def ask(self, request: Any, descriptors: Sequence[int] = ()) -> Any:
         """Send a request, and return the answer."""
         data = pickle.dumps(request)
@@ -145,6 +149,26 @@ class ForkSource:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
         self._process.wait()
+
+
+def with_python_path(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with the PYTHONPATH of sources, whatever a test has set."""
+    path = {} if PYTHON_PATH is None else {"PYTHONPATH": PYTHON_PATH}
+    return {k: v for k, v in environment.items() if k != "PYTHONPATH"} | path
+
+
+class Branch(ForkSource):
+    """A source that another process has forked for this one; it ends with this process.
+
+    Args:
+        descriptor: The socket that `ForkSource.branch` has returned.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._lock = threading.Lock()
+        self._connection = socket.socket(fileno=descriptor)
+        self._answers = self._connection.makefile("rb")
+        self.pid = pickle.load(self._answers)
 
 
 @cache

@@ -1,13 +1,13 @@
 """A real notebook kernel for tests: runs cells, and collects what a front end would show.
 
-Kernels are forked from a process that has torch loaded (forks.py). The kernels of the journeys
-through JupyterLab, and of the quickstart, are started as for a user.
+Kernels are forked from a process that has torch loaded (forks.py). The kernels of the quickstart,
+and of a journey through JupyterLab (lab/test_servers.py), are started as for a user.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from jupyter_client.manager import KernelManager
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from nbclient import NotebookClient
 
-from tests.forks import torch_source
+from tests.forks import ForkSource, torch_source
 
 
 @dataclass(slots=True)
@@ -96,11 +96,13 @@ class Notebook:
 class ForkingProvisioner(LocalProvisioner):
     """Starts kernels as forks of a process that has loaded their modules."""
 
+    source: Callable[[], ForkSource] = staticmethod(torch_source)
+
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Start the equivalent of `python -m ipykernel_launcher`."""
         assert cmd[1:3] == ["-m", "ipykernel_launcher"], cmd
         self.cwd = kwargs.get("cwd") or os.getcwd()
-        source = torch_source()
+        source = self.source()
         # The kernel ends with its parent, whose pid ipykernel reads from a variable at its import.
         arguments = [*cmd[2:], f"--IPKernelApp.parent_handle={source.pid}"]
         fork = source.start(
@@ -128,9 +130,21 @@ def forking(manager: KernelManager) -> KernelManager:
     return manager
 
 
-def run_notebook(file: Path, folder: Path) -> tuple[Any, str]:
-    """Run all cells of a notebook in `folder`; return the notebook, and the shown text."""
-    document = nbformat.read(file, as_version=4)
+def run_notebook(
+    file: Path, folder: Path, replaced: Mapping[str, str] | None = None
+) -> tuple[Any, str]:
+    """Run all cells of a notebook in `folder`; return the notebook, and the shown text.
+
+    Args:
+        file: The notebook.
+        folder: Where it runs.
+        replaced: Texts of its cells, with what to run instead.
+    """
+    source = file.read_text(encoding="utf-8")
+    for text, instead in (replaced or {}).items():
+        assert text in source
+        source = source.replace(text, instead)
+    document = nbformat.reads(source, as_version=4)
     resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(document, timeout=None, resources=resources)
     forking(client.create_kernel_manager())

@@ -13,7 +13,7 @@ TOGETHER = ("tests/lab/", "tests/e2e/test_remote_", "tests/unit/integrations/")
 # For each worker, the rooms that it takes first, in order; all other files follow. Files of a room
 # share what is slow to start, e2e the most: a master, an agent and torch.
 ROOMS = (
-    ("lab", "browser", "integration", "e2e"),
+    ("lab", "integration", "e2e"),
     ("e2e", "integration"),
     ("integration", "e2e"),
     ("e2e", "integration"),

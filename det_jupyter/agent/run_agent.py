@@ -16,6 +16,7 @@ import sys
 import time
 import uuid
 from dataclasses import replace
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -63,6 +64,7 @@ async def run_agent(
         options: The command line (`__main__.py`).
         credentials: JSON of AgentCredentials, if the master is on another computer; or "".
     """
+    _note_absence_of_sniffio()
     remote = _parse_credentials(credentials) if credentials else None
     files = RunFiles(remote)
     master = None
@@ -175,6 +177,15 @@ async def _listen(port: int) -> GangListener:
     except DetError as error:
         sys.exit(str(error))
     return listener
+
+
+def _note_absence_of_sniffio() -> None:
+    """Let `import sniffio` fail at once where it is not installed.
+
+    httpcore imports it four times in each request, and Python would search all folders each time.
+    """
+    if find_spec("sniffio") is None:
+        sys.modules["sniffio"] = None  # type: ignore[assignment]  # which is how Python is told so
 
 
 def _parse_credentials(text: str) -> AgentCredentials:

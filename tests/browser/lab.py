@@ -10,17 +10,19 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
 from det_jupyter.contract.host.ports import free_port
+from tests.forks import Fork
 from tests.waiting import StillError, wait_until
 
 expect.set_options(timeout=300_000)  # Chromium is never quite idle
 
+APPS = ("LabApp", "JupyterNotebookApp")
 BASE_URL = "--ServerApp.base_url"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or ""
 _LOG_CHARS = 8000
@@ -33,7 +35,29 @@ FLAGS = [
 ]  # fmt: skip
 
 # Disables our server extension: then a notebook's views come from its kernel.
-KERNELS_ALONE = ("--ServerApp.jpserver_extensions={'det_jupyter': False}",)
+KERNELS_ALONE = ("--ServerApp.jpserver_extensions={'det_jupyter': False, 'jupyter_lsp': False}",)
+
+
+Server = subprocess.Popen[bytes] | Fork
+
+
+def start_server(
+    options: Sequence[str], folder: Path, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start JupyterLab as a user does; `folder` is for its log.
+
+    jsonschema would compile a grammar of IRIs, which is never used: [m] this takes 2.1 of the
+    3.8 s of CPU for a start and an end.
+    """
+    without = folder / ".without"
+    without.mkdir(exist_ok=True)
+    without.joinpath("rfc3987_syntax.py").write_text("raise ImportError")
+    path = os.pathsep.join(filter(None, [str(without), os.environ.get("PYTHONPATH")]))
+    with (folder / "lab.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", "-m", "jupyterlab", *options],
+            stdout=log, stderr=log, env={**os.environ, **variables, "PYTHONPATH": path},
+        )  # fmt: skip
 
 
 @contextmanager
@@ -44,6 +68,7 @@ def jupyter_lab(
     token: str = "",
     arguments: Sequence[str] = (),
     disabled: Sequence[str] = (),
+    start: Callable[[Sequence[str], Path, Mapping[str, str]], Server] = start_server,
 ) -> Iterator[str]:
     """Run JupyterLab on `folder` during the block; yield its address, including the token.
 
@@ -53,14 +78,17 @@ def jupyter_lab(
         token: The token; "": a random one.
         arguments: Further arguments of the server.
         disabled: Extensions of JupyterLab that pages do not load.
+        start: Starts the server with these options, folder and environment variables.
     """
     port = port or free_port()
     token = token or secrets.token_hex(16)
-    command = [
-        sys.executable, "-X", "faulthandler", "-m", "jupyterlab", "--no-browser", "--allow-root",
+    options = [
+        "--no-browser", "--allow-root",
         f"--ServerApp.root_dir={folder}", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={token}",
-        "--LabApp.expose_app_in_browser=True", "--JupyterNotebookApp.expose_app_in_browser=True",
+        *(f"--{app}.user_settings_dir={folder / '.lab'}" for app in APPS),
+        *(f"--{app}.workspaces_dir={folder / '.workspaces'}" for app in APPS),
+        *(f"--{app}.expose_app_in_browser=True" for app in APPS),
         *arguments,
     ]  # fmt: skip
     quiet = folder / ".lab" / "@jupyterlab" / "apputils-extension"
@@ -72,20 +100,9 @@ def jupyter_lab(
     off = {f"@jupyterlab/{name}-extension": True for name in disabled}
     page_config = {"buildCheck": False, "disabledExtensions": off}
     config.joinpath("page_config.json").write_text(json.dumps(page_config))
-    # In each server, jsonschema would compile a grammar of IRIs, which is never used: [m] this
-    # takes 2.1 of the 3.8 s of CPU for a start and an end.
-    without = folder / ".without"
-    without.mkdir(exist_ok=True)
-    without.joinpath("rfc3987_syntax.py").write_text("raise ImportError")
-    settings = {
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(without), os.environ.get("PYTHONPATH")])),
-        "JUPYTER_CONFIG_PATH": str(folder / ".config"),
-        "JUPYTERLAB_SETTINGS_DIR": str(folder / ".lab"),
-        "JUPYTERLAB_WORKSPACES_DIR": str(folder / ".workspaces"),
-    }
+    variables = {"JUPYTER_CONFIG_PATH": str(folder / ".config")}
     base = next((a.partition("=")[2] for a in arguments if a.startswith(BASE_URL)), "/")
-    with (folder / "lab.log").open("ab") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | settings)
+    server = start(options, folder, variables)
     try:
         _wait_for(f"http://127.0.0.1:{port}{base}api?token={token}", server)
         yield f"http://127.0.0.1:{port}{base}lab/tree/{{path}}?token={token}"
@@ -94,7 +111,7 @@ def jupyter_lab(
         _wait_for_end(server, folder / "lab.log")
 
 
-def _wait_for_end(server: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_end(server: Server, log: Path) -> None:
     """Wait until the server has ended; on a timeout, kill it and print its stacks."""
     try:
         wait_until(lambda: server.poll() is not None, "JupyterLab has ended")
@@ -105,7 +122,7 @@ def _wait_for_end(server: subprocess.Popen[bytes], log: Path) -> None:
         raise
 
 
-def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+def _wait_for(url: str, server: Server) -> None:
     def answers() -> bool:
         assert server.poll() is None, "JupyterLab did not start; see lab.log"
         with suppress(OSError), urllib.request.urlopen(url, timeout=2):

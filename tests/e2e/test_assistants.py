@@ -23,9 +23,9 @@ def main(core_context, hparams):
     core_context.train.report_validation_metrics(1, {"error": abs(hparams["lr"] - 0.3)})
 """
 CONFIG = {
-    "name": "ten rates",
+    "name": "four rates",
     "entrypoint": "main",
-    "hyperparameters": {"lr": {"type": "double", "minval": 0.1, "maxval": 1.0, "count": 10}},
+    "hyperparameters": {"lr": {"type": "double", "minval": 0.1, "maxval": 1.0, "count": 4}},
     "searcher": {"name": "grid", "metric": "error", "max_length": {"batches": 1}},
 }
 
@@ -73,10 +73,10 @@ def test_an_assistant_finds_the_worst_run_and_submits_a_better_one_after_a_yes(
         return answers
 
     answers = asyncio.run(assist())
-    assert "ten rates" in answers["list_experiments"]
+    assert "four rates" in answers["list_experiments"]
     assert "lr is so high" in json.loads(answers["logs"])["output"]
     assert len(questions) == 1
-    assert f"Experiment {search.id} “ten rates”" in questions[0]
+    assert f"Experiment {search.id} “four rates”" in questions[0]
     assert "hyperparameters.lr=0.3" in questions[0]
     better = Experiment(client, max(view.id for view in client.experiments()))
     assert better.wait() == "COMPLETED"

@@ -26,6 +26,8 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
+STEPS = 32
+
 
 @pytest.fixture
 def bucket() -> Iterator[BucketServer]:
@@ -38,7 +40,9 @@ def bucket() -> Iterator[BucketServer]:
 def config(server: BucketServer, **storage: Any) -> dict[str, Any]:
     of_bucket = {"type": "s3", "bucket": BUCKET, "prefix": "team", "endpoint_url": server.url}
     return slow(
-        0.05,
+        0.1,
+        searcher={"name": "single", "metric": "error", "max_length": {"batches": STEPS}},
+        resources={"slots_per_trial": 1},
         checkpoint_storage=of_bucket | storage,
         checkpoint_policy="none",
         min_checkpoint_period={"batches": 4},
@@ -63,15 +67,15 @@ def test_nothing_is_lost_while_a_bucket_is_away_and_its_agent_is_killed(
 
     wait_until(waits, "training waits for the bucket")
     trained = experiment.view.trials[0].steps_completed
-    assert trained < 60
+    assert trained < STEPS
     home.agent().send_signal(signal.SIGKILL)
     bucket.heal()
     assert experiment.wait() == State.COMPLETED
     (trial,) = experiment.view.trials
-    assert (trial.steps_completed, trial.restarts) == (60, 0)
+    assert (trial.steps_completed, trial.restarts) == (STEPS, 0)
     saved = [each.steps_completed for each in experiment.checkpoints()]
-    assert saved == list(range(4, 61, 4))  # none is missing, and none is there twice
-    wait_until(lambda: steps_in(bucket) == [60], "the others are deleted by the policy")
+    assert saved == list(range(4, STEPS + 1, 4))  # none is missing, and none is there twice
+    wait_until(lambda: steps_in(bucket) == [STEPS], "the others are deleted by the policy")
 
     remove_tree(copies_dir(home.path / "data"))  # as on another computer
     best = experiment.best_checkpoint()
@@ -126,10 +130,10 @@ def test_pause_is_continued_on_a_computer_without_a_copy_by_a_network_that_break
         experiment.activate()
         assert experiment.wait() == State.COMPLETED
         (trial,) = experiment.view.trials
-        assert (trial.steps_completed, trial.restarts) == (60, 0)
+        assert (trial.steps_completed, trial.restarts) == (STEPS, 0)
         saved = [each.steps_completed for each in experiment.checkpoints()]
         assert saved == sorted(set(saved))
-        assert set(saved) >= set(range(4, 61, 4))
+        assert set(saved) >= set(range(4, STEPS + 1, 4))
         assert network.num_broken > 0
 
 

@@ -24,18 +24,27 @@ import yaml
 from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import find_master
 from det_jupyter.contract.messages import ExperimentQuery
-from tests.forks import ForkSource, fork_source
+from tests.forks import Fork, ForkSource, fork_source
 from tests.processes import DetHome, at_home, wait_until
 from tests.trials import TRIAL_SOURCE, slow, small_config, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
 DET = [sys.executable, "-m", "det_jupyter"]
-# What all lines load ([m] 0.2 instead of 0.6 s CPU for a line).
+# What the lines load ([m] 0.1 instead of 0.6 s CPU for a line).
 LOADED = (
+    "det_jupyter.client.handles.experiment",
     "det_jupyter.front.cli.__main__",
     "det_jupyter.front.cli.connecting",
+    "det_jupyter.front.cli.create",
     "det_jupyter.front.cli.shell_table",
+    "det_jupyter.front.verbs.experiment_list",
+    "det_jupyter.master.cli",
+    "anyio._backends._asyncio",
+    "h11",
+    "httpcore",
+    "statistics",
+    "tqdm",
 )
 
 
@@ -49,7 +58,9 @@ class Folder:
                                       '        print("batch", batch_idx)\n        x, y = batch\n'
                                       "        loss")  # fmt: skip
         (path / "model_def.py").write_text(trial)
-        self.write("config.yaml", small_config(entrypoint="model_def:SmallTrial"))
+        length = {"name": "single", "metric": "error", "max_length": {"batches": 12}}
+        self.write("config.yaml", small_config(entrypoint="model_def:SmallTrial", searcher=length,
+                                               min_validation_period={"batches": 4}))  # fmt: skip
         self.write("slow.yaml", slow(0.3, entrypoint="model_def:SmallTrial", name="slow",
                                      searcher={"name": "single", "metric": "error",
                                                "max_length": {"batches": 3000}}))  # fmt: skip
@@ -61,20 +72,15 @@ class Folder:
     def det(self, line: str, *, status: int = 0) -> str:
         """Return what a line prints; it must end with this status."""
         outputs = [self.path.with_name(name) for name in ("stdout", "stderr")]
-        fork = self._source.start(
-            "det_jupyter.front.cli.__main__:main",
-            argv=["det", *line.split()],
-            folder=self.path,
-            outputs=outputs,
-        )
-        ended = fork.wait()
+        ended = self.start(line, *outputs).wait()
         return self._said(ended, *(file.read_text() for file in outputs), status=status)
 
-    def det_afresh(self, line: str, *, status: int = 0) -> str:
-        """Return what a line prints, started as a shell does."""
+    def det_afresh(self, line: str, *, status: int = 0, **variables: str) -> str:
+        """Return what a line prints, started as a shell with these variables does."""
         done = subprocess.run(
-            [*DET, *line.split()], cwd=self.path, capture_output=True, text=True, check=False
-        )
+            [*DET, *line.split()], cwd=self.path, env=os.environ | variables,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
         return self._said(done.returncode, done.stdout, done.stderr, status=status)
 
     def _said(self, ended: int, stdout: str, stderr: str, *, status: int) -> str:
@@ -82,12 +88,16 @@ class Folder:
         assert "Traceback" not in stderr
         return stdout if status == 0 else stderr
 
-    def start(self, line: str) -> subprocess.Popen[str]:
-        """Start a line; it is interrupted by `send_signal(SIGINT)`."""
-        return subprocess.Popen(
-            [*DET, *line.split()], cwd=self.path, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+    def start(self, line: str, *outputs: Path) -> Fork:
+        """Start a line, with files for its stdout and stderr."""
+        for file in outputs:
+            file.touch()
+        return self._source.start(
+            "det_jupyter.front.cli.__main__:main",
+            argv=["det", *line.split()],
+            folder=self.path,
+            outputs=outputs,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +128,8 @@ def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> Non
     number = number_of(said)
     lines = said.splitlines()
     assert lines[0].startswith("Preparing files to send to master... 3 files, ")
-    assert sum("rank=1 | batch " in line for line in lines) == 60
-    assert any(" batch 60: validation error " in line for line in lines)
+    assert sum("rank=1 | batch " in line for line in lines) == 12
+    assert any(" batch 12: validation error " in line for line in lines)
     # Validations are printed by another thread: the last one may come after the end of the logs.
     ended = "Trial log stream ended. To reopen log stream, run: det trial logs"
     after = lines[[line.startswith(ended) for line in lines].index(True) + 1 :]
@@ -129,11 +139,11 @@ def test_an_experiment_is_created_and_followed_to_its_end(folder: Folder) -> Non
     rows = json.loads(folder.det("e list --json"))
     assert (rows[0]["ID"], rows[0]["State"]) == (number, "COMPLETED")
     assert folder.det(f"e wait {number}").endswith("completed\n")
-    assert len(folder.det(f"e logs {number} --rank 0").splitlines()) == 60
+    assert len(folder.det(f"e logs {number} --rank 0").splitlines()) == 12
     tables = folder.det(f"e describe {number} --csv --metrics").split("\n\n")
     [header, *workloads] = csv.reader(tables[2].splitlines()[1:])
     assert "Validation Metric: error" in header
-    assert [row[header.index("# of Batches")] for row in workloads] == ["20", "40", "60"]
+    assert [row[header.index("# of Batches")] for row in workloads] == ["4", "8", "12"]
     folder.det(f"e download {number} -o best")
     assert list((folder.path / "best").glob("*/metadata.json"))
     folder.det(f"e download-model-def {number} -o code")
@@ -157,17 +167,19 @@ def test_an_estimate_measures_batches_and_leaves_nothing(folder: Folder) -> None
     assert folder.det("e list --json") == before
 
 
-def test_an_experiment_is_followed_left_and_steered(folder: Folder, client: Client) -> None:
-    following = folder.start("e create slow.yaml . -f")
-    assert following.stdout is not None
-    first = [following.stdout.readline() for _ in range(2)]
-    number = number_of("".join(first))
+def test_an_experiment_is_followed_left_and_steered(
+    folder: Folder, client: Client, tmp_path: Path
+) -> None:
+    stdout, stderr = tmp_path / "stdout", tmp_path / "stderr"
+    following = folder.start("e create slow.yaml . -f", stdout, stderr)
+    wait_until(lambda: "Following first trial" in stdout.read_text(), "it follows")
+    number = number_of(stdout.read_text())
     experiment = Experiment(client, number)
     wait_for_steps(experiment, 1)
     following.send_signal(signal.SIGINT)
-    _, said = following.communicate()
-    assert following.returncode == 130
-    assert said.splitlines()[-1].startswith(f"Stopped following. Experiment {number} goes on:")
+    assert following.wait() == 130
+    said = stderr.read_text().splitlines()[-1]
+    assert said.startswith(f"Stopped following. Experiment {number} goes on:")
 
     folder.det(f"e pause {number}")
     wait_until(lambda: not client.cluster(limit=0).holding, "it has left its slots")
@@ -300,14 +312,19 @@ def test_a_support_bundle_has_what_a_report_needs_and_no_secrets(
     assert json.loads(texts[f"experiments/{number}/experiment.json"])["state"] == "PAUSED"
 
 
-def test_the_master_is_asked_and_stopped(folder: Folder) -> None:
+def test_the_master_is_asked_and_stopped(folder: Folder, tmp_path: Path) -> None:
     info = json.loads(folder.det("master info --json"))
     assert "token" not in info
     assert os.path.isdir(info["data_dir"])
     assert folder.det("master logs --tail 1").count("\n") == 1
     assert "The master runs" in folder.det("master status")
+    # Its next agent trains nothing, and loads no torch.
+    (tmp_path / "torch.py").write_text("raise ImportError('there is none')")
+    modules = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    assert "The master runs" in folder.det_afresh("master restart", PYTHONPATH=modules)
+    renewed = json.loads(folder.det("master info --json"))
+    assert renewed["pid"] != info["pid"]
+    assert f"The master runs: pid {renewed['pid']}, " in folder.det("master start")
     assert "stopped" in folder.det("master stop")
     assert folder.det("slot list", status=1).startswith("no det_jupyter master runs")
     assert "Wrote without.tar.gz" in folder.det("support-bundle 1 -o without.tar.gz")
-    assert "The master runs" in folder.det_afresh("master start")
-    assert "The master runs" in folder.det("master restart")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 import tempfile
 import warnings
@@ -24,22 +23,24 @@ from det_jupyter.errors import DetError, NotFound
 from tests.determined_checkpoints import CODE, write_checkpoint
 from tests.determined_master import stand_in
 from tests.determined_world import KEPT, ROWS, packed
+from tests.fork_source import COMPAT, with_compat
+from tests.forks import PYTHON_PATH, torch_source
 from tests.modules import modules_as_before
 from tests.processes import DetHome, det_home, wait_until
 from tests.scripts import pause, submit_file, wait_for_line
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
-COMPAT, FILES = ROOT / "compat", ROOT / "tests" / "fixtures" / "determined"
+FILES = Path(__file__).parents[1] / "fixtures" / "determined"
 FOLDERS = sorted(folder.name for folder in FILES.iterdir() if folder.is_dir())
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """Return a private det_jupyter whose ranks can import `determined`."""
+    torch_source()  # other modules use it too: without this module's PYTHONPATH
     path = tmp_path_factory.mktemp("home")
-    variables = {"DET_JUPYTER_CPU_SLOTS": "4", "PYTHONPATH": f"{COMPAT}{os.pathsep}{ROOT}"}
+    variables = {"DET_JUPYTER_CPU_SLOTS": "4", "PYTHONPATH": with_compat(PYTHON_PATH)}
     with det_home(path, variables) as running:
         yield running
 
@@ -48,7 +49,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
 def _names_of_determined(home: DetHome) -> Iterator[None]:
     """Import `determined` here, too; its client is one of this module's master."""
     with modules_as_before():
-        sys.path.insert(0, str(COMPAT))
+        sys.path.insert(0, COMPAT)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it says what it is
             from determined.experimental.client import _determined
@@ -232,25 +233,20 @@ def test_the_client_submits_files_and_dicts(submitted: dict[str, Experiment]) ->
 
 @pytest.mark.parametrize("folder", ["trainer_script"])
 def test_a_script_runs_by_itself_too(folder: str, tmp_path: Path) -> None:
-    import subprocess
-
     for file in (FILES / folder).iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
-    done = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=tmp_path,
-        env={
-            "PYTHONPATH": str(COMPAT),
-            "PATH": "/usr/bin:/bin",
-            "DET_JUPYTER_HOME": str(tmp_path),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+    variables = {"PATH": "/usr/bin:/bin", "DET_JUPYTER_HOME": str(tmp_path)}
+    out, err = tmp_path / "out", tmp_path / "err"
+    script = torch_source().start(
+        "runpy:run_path",
+        *("train.py", None, "__main__"),
+        folder=tmp_path,
+        environment=variables | {"PYTHONPATH": with_compat(PYTHON_PATH)},
+        outputs=(out, err),
     )
-    assert done.returncode == 0, done.stderr
-    assert "validation_loss" in done.stdout + done.stderr
+    assert script.wait() == 0, err.read_text()
+    assert "validation_loss" in out.read_text() + err.read_text()
 
 
 def test_an_imported_experiment_is_trained_further(
@@ -288,4 +284,4 @@ def test_an_imported_experiment_is_trained_further(
 def test_the_real_package_is_not_here() -> None:
     spec = importlib.util.find_spec("determined")
     assert spec is not None
-    assert str(COMPAT) in str(spec.origin)
+    assert COMPAT in str(spec.origin)

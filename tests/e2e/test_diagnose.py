@@ -74,7 +74,7 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
     experiment = ended(client, SLOW_DATA, slots=1, batch=1)
     before = {view.id for view in client.experiments()}
     names = ["replay", "workers", "aggregation_1000"]
-    found = experiment.diagnose(recipes=names, seconds=0.4)
+    found = experiment.diagnose(recipes=names, seconds=0.4, rounds=2)
     by_name = {row["recipe"]: row for row in found.table()}
     assert by_name["replay"]["sign"] == "gain", found
     assert 1.3 < by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
@@ -86,13 +86,13 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
     assert ("# in build_training_data_loader: " in found.yaml) is gained, found
     assert "Left out, as the trial has 1 slot" in repr(found)
     assert {view.id for view in client.experiments()} == before
-    assert "diagnose: run 1 of 9, as it is: " in capsys.readouterr().out
+    assert "diagnose: run 1 of 6, as it is: " in capsys.readouterr().out
 
 
 def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
     experiment = ended(client, SLOW_EXCHANGE, slots=2, batch=4)
     names = ["aggregation_1000", "one_slot"]
-    found = experiment.diagnose(recipes=names, seconds=0.3, keep=True)
+    found = experiment.diagnose(recipes=names, seconds=0.3, rounds=2, keep=True)
     by_name = {row["recipe"]: row for row in found.table()}
     assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
     assert by_name["aggregation_1000"]["sign"] == "gain", found
@@ -100,17 +100,8 @@ def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
     assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
     assert found.verdict.kind == "communication", found
     runs = runs_of(experiment, client)
-    assert [view.config["resources"]["slots_per_trial"] for view in runs] == [
-        2,
-        2,
-        1,
-        1,
-        2,
-        2,
-        2,
-        2,
-        1,
-    ]
+    num_slots = [view.config["resources"]["slots_per_trial"] for view in runs]
+    assert num_slots == [2, 2, 1, 1, 2, 2]
     assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}
     assert {view.state for view in runs} <= {State.COMPLETED, State.ERROR}, "its loss may diverge"
     assert not any(trial.failure for view in runs for trial in view.trials)
@@ -149,7 +140,7 @@ def test_a_trial_that_fails_as_it_is_and_a_wait_without_end_leave_nothing(
         failing.diagnose(seconds=0.5)
     assert {view.id for view in client.experiments()} == before
     long = {"name": "single", "metric": "error", "max_length": {"batches": 3000}}
-    busy = submit(client, slow(0.05, searcher=long, resources={"slots_per_trial": 4}))
+    busy = submit(client, slow(0.5, searcher=long, resources={"slots_per_trial": 4}))
     with pytest.raises(WaitTimeout, match="as it is was not over in time"):
         failing.diagnose(timeout=2)
     printed = capsys.readouterr().out
@@ -179,7 +170,8 @@ def test_more_urgent_work_goes_first_and_the_run_is_repeated(
 
     def disturb() -> None:
         wait_until(lambda: any(t.steps_completed for run in runs() for t in run.trials), "it runs")
-        config = small_config(resources={"slots_per_trial": 4, "priority": 1})
+        short = {"name": "single", "metric": "error", "max_length": {"batches": 4}}
+        config = small_config(searcher=short, resources={"slots_per_trial": 4, "priority": 1})
         urgent.append(create(client, config, capsule))
         wait_until(lambda: runs()[0].state.is_terminal, "it has left")
         slow_down.unlink()

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 FILLING = TRIAL_SOURCE.replace(
     "        time.sleep(self.pause_s)\n",
     "        time.sleep(self.pause_s)\n        print('batch', batch_idx)\n"
-    "        if batch_idx == 25 and self.context.distributed.rank == 0:\n"
+    "        if batch_idx == 15 and self.context.distributed.rank == 0:\n"
     "            fill(self.context.get_hparam('disk'))\n",
 ).replace(
     "class SmallTrial",
@@ -70,7 +70,7 @@ def home(disk: Path) -> Iterator[DetHome]:
 
 def losses(experiment: Experiment) -> list[Any]:
     (found,) = [c for c in experiment.curves() if (c.group, c.name) == ("batches", "loss")]
-    assert found.steps == list(range(1, 61))
+    assert found.steps == list(range(1, 31))
     return found.values
 
 
@@ -86,7 +86,10 @@ def waits(experiment: Experiment) -> bool:
 def test_training_waits_for_room_and_requests_are_carried_out(home: DetHome, disk: Path) -> None:
     client = home.client()
     hparams = {"global_batch_size": 16, "pause_s": 0.01, "disk": str(disk)}
-    config = small_config(hyperparameters=hparams, min_checkpoint_period={"batches": 10})
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 30}}
+    config = small_config(
+        hyperparameters=hparams, searcher=length, min_checkpoint_period={"batches": 10}
+    )
     whole = submit(client, config, FILLING)
     assert whole.wait() == "COMPLETED"
     reserve = Path(client.session.info.data_dir) / "reserve"

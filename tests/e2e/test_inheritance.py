@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,12 +10,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from det_jupyter.front.cli.__main__ import main
 from tests.processes import DetHome, det_home, find, wait_until
 
 pytestmark = [
@@ -22,7 +25,6 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and calls taskset"),
 ]
 
-DET = [sys.executable, "-m", "det_jupyter"]
 OF_A_JOB = {
     "SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_PROCID": "2", "PMI_RANK": "2",
     "OMPI_COMM_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "x", "NODE_RANK": "1",
@@ -55,11 +57,19 @@ STARTER = (
 )
 
 
+def without_dynamo(folders: pytest.TempPathFactory) -> str:
+    """Return a PYTHONPATH: the fork server of scripts needs no compiler of torch ([m] 1.2 s)."""
+    folder = folders.mktemp("site")
+    (folder / "sitecustomize.py").write_text("import sys\nsys.modules['torch._dynamo'] = None\n")
+    return os.pathsep.join([str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
     """Return a det_jupyter whose master was started from such a process."""
     gone = tmp_path_factory.mktemp("gone")
-    with det_home(tmp_path_factory.mktemp("home"), {"DET_JUPYTER_CPU_SLOTS": "2"}) as home:
+    variables = {"DET_JUPYTER_CPU_SLOTS": "2", "PYTHONPATH": without_dynamo(tmp_path_factory)}
+    with det_home(tmp_path_factory.mktemp("home"), variables) as home:
         line = STARTER.format(core=min(os.sched_getaffinity(0)), python=sys.executable)
         subprocess.run(["bash", "-c", line], cwd=gone, env=os.environ | OF_A_JOB, check=True)
         yield home
@@ -78,10 +88,14 @@ def probed(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     }
     (folder / "probe.yaml").write_text(yaml.safe_dump(config))
     (folder / "probe.py").write_text(PROBE)
-    subprocess.run(
-        [*DET, "e", "create", "probe.yaml", ".", "--follow"],
-        cwd=folder, env=os.environ | {"SLURM_NTASKS": "9"}, umask=0o027, check=True,
-    )  # fmt: skip
+    mask = os.umask(0o027)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setenv("SLURM_NTASKS", "9")
+            assert main(["e", "create", "probe.yaml", ".", "--follow"]) == 0
+    finally:
+        os.umask(mask)
     facts: dict[str, Any] = json.loads(found.read_text())
     facts["mode of its file"] = found.stat().st_mode & 0o777
     return facts
@@ -90,12 +104,11 @@ def probed(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 @pytest.fixture(scope="module")
 def listed(home: DetHome, probed: dict[str, Any]) -> dict[str, str]:
     """Return what `det slot list` and `det agent list` print."""
-    return {
-        what: subprocess.run(
-            [*DET, what, "list"], capture_output=True, text=True, check=True
-        ).stdout
-        for what in ("slot", "agent")
-    }
+    said = {what: io.StringIO() for what in ("slot", "agent")}
+    for what, output in said.items():
+        with redirect_stdout(output):
+            assert main([what, "list"]) == 0
+    return {what: output.getvalue() for what, output in said.items()}
 
 
 def test_trial_may_use_all_cores_at_the_usual_priority(
@@ -137,7 +150,7 @@ def test_master_and_agent_work_in_their_folder_with_a_umask_of_their_own(home: D
 
 
 def test_a_trial_runs_though_temporary_files_were_swept(
-    home: DetHome, probed: dict[str, Any], tmp_path: Path
+    home: DetHome, probed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = home.path / "runtime" / "agent.sockets"
     before = Path(note.read_text())
@@ -149,8 +162,8 @@ def test_a_trial_runs_though_temporary_files_were_swept(
     }
     (tmp_path / "later.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "later.py").write_text("print('ran')")
-    line = [*DET, "e", "create", "later.yaml", ".", "--follow"]
-    subprocess.run(line, cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    assert main(["e", "create", "later.yaml", ".", "--follow"]) == 0
     after = Path(note.read_text())
     assert after != before
     assert after.stat().st_mode & 0o777 == 0o700

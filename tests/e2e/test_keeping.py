@@ -17,6 +17,7 @@ from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_step
 
 pytestmark = pytest.mark.e2e
 
+SHORT = {"name": "single", "metric": "error", "max_length": {"batches": 12}}
 KEEP_ALL = {"checkpoint_storage": {"save_trial_latest": 9}}
 PRINTING = TRIAL_SOURCE.replace(
     "        time.sleep(self.pause_s)\n",
@@ -57,17 +58,15 @@ def losses(experiment: Experiment) -> list[Any]:
 
 
 def test_training_that_was_continued_ends_as_if_it_had_never_stopped(client: Client) -> None:
-    whole = submit(client, small_config())
+    config = small_config(searcher=SHORT, min_validation_period={"batches": 4})
+    whole = submit(client, config)
     assert whole.wait() == "COMPLETED"
-    short = submit(
-        client,
-        small_config(searcher=small_config()["searcher"] | {"max_length": {"batches": 30}}),
-    )
+    short = submit(client, config | {"searcher": SHORT | {"max_length": {"batches": 6}}})
     assert short.wait() == "COMPLETED"
-    short.continue_({"searcher": {"max_length": {"batches": 60}}})
+    short.continue_({"searcher": {"max_length": {"batches": 12}}})
     assert short.wait() == "COMPLETED"
     assert losses(short) == losses(whole)
-    expected, found = weights(whole, 60), weights(short, 60)
+    expected, found = weights(whole, 12), weights(short, 12)
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
@@ -79,41 +78,41 @@ CONFIGURED = TRIAL_SOURCE.replace("lr=0.01", 'lr=context.get_hparam("lr")').repl
 
 def test_a_training_that_is_continued_with_another_rate_trains_at_it(client: Client) -> None:
     hparams = small_config()["hyperparameters"] | {"lr": 0.01}
-    searcher = small_config()["searcher"] | {"max_length": {"batches": 30}}
+    searcher = SHORT | {"max_length": {"batches": 6}}
     first = submit(client, small_config(hyperparameters=hparams, searcher=searcher), CONFIGURED)
     assert first.wait() == "COMPLETED"
-    changes = {"hyperparameters.lr": 0.002, "searcher.max_length.batches": 40}
+    changes = {"hyperparameters.lr": 0.002, "searcher.max_length.batches": 8}
     first.continue_(changes)
     assert first.wait() == "COMPLETED"
     (rates,) = [c for c in first.curves() if (c.group, c.name) == ("batches", "lr")]
-    assert rates.values == [0.01] * 30 + [0.002] * 10
+    assert rates.values == [0.01] * 6 + [0.002] * 2
     lines = [line.text.strip() for line in first.best_trial().logs()]
     assert (
-        "training goes on at batch 30 with other hyperparameters: lr 0.01 → 0.002. "
+        "training goes on at batch 6 with other hyperparameters: lr 0.01 → 0.002. "
         "SGD: lr 0.01 → 0.002"
     ) in lines
-    assert repr(first.best_trial().changes()) == "[lr 0.01 → 0.002, from batch 30]"
-    first.continue_({"searcher.max_length.batches": 50})  # nothing is said or changed
+    assert repr(first.best_trial().changes()) == "[lr 0.01 → 0.002, from batch 6]"
+    first.continue_({"searcher.max_length.batches": 10})  # nothing is said or changed
     assert first.wait() == "COMPLETED"
     (rates,) = [c for c in first.curves() if (c.group, c.name) == ("batches", "lr")]
-    assert rates.values == [0.01] * 30 + [0.002] * 20
+    assert rates.values == [0.01] * 6 + [0.002] * 4
     assert len(first.best_trial().changes()) == 1
     other = submit(client, small_config(hyperparameters=hparams, searcher=searcher), CONFIGURED)
     assert other.wait() == "COMPLETED"
-    said = "was changed: lr 0.01 → 0.002 after batch 30."
+    said = "was changed: lr 0.01 → 0.002 after batch 6."
     assert said in repr(Comparison(fetch_experiments(client, [first.id, other.id])))
 
 
 def test_a_canceled_experiment_goes_on_under_its_number(client: Client) -> None:
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 10)
+    experiment = submit(client, slow(0.2, searcher=SHORT))
+    wait_for_steps(experiment, 2)
     experiment.cancel()
     assert experiment.wait() == "CANCELED"
     (trial,) = experiment.view.trials
     experiment.continue_()
     assert experiment.wait() == "COMPLETED"
     assert [t.id for t in experiment.view.trials] == [trial.id]
-    assert len(losses(experiment)) == 60
+    assert len(losses(experiment)) == 12
 
 
 def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
@@ -121,11 +120,13 @@ def test_what_the_policy_does_not_keep_is_removed_from_the_disk(
 ) -> None:
     storage = home.path / "data" / "checkpoints"
     before = checkpoints_of_all(client, storage)
-    experiment = submit(client, small_config(min_checkpoint_period={"batches": 10}, **KEEP_ALL))
+    experiment = submit(
+        client, small_config(searcher=SHORT, min_checkpoint_period={"batches": 2}, **KEEP_ALL)
+    )
     assert experiment.wait() == "COMPLETED"
     own = sorted(set(folders(storage)) - set(before))
     assert len(own) == 6
-    (latest,) = [c.uuid for c in experiment.checkpoints() if c.steps_completed == 60]
+    (latest,) = [c.uuid for c in experiment.checkpoints() if c.steps_completed == 12]
     would_go = experiment.set_retention(
         save_experiment_best=0, save_trial_best=0, save_trial_latest=1, dry_run=True
     )
@@ -139,7 +140,7 @@ def test_a_deleted_experiment_leaves_nothing_on_the_disk(home: DetHome, client: 
     data = home.path / "data"
     before = checkpoints_of_all(client, data / "checkpoints"), folders(data / "runs")
     # With all that is accepted and ignored: it must be thinned out and deleted all the same.
-    config = small_config(min_checkpoint_period={"batches": 10})
+    config = small_config(searcher=SHORT, min_checkpoint_period={"batches": 2})
     experiment = submit(client, with_keys(config, IGNORED))
     assert experiment.wait() == "COMPLETED"
     assert len(experiment.checkpoints()) == 6

@@ -105,14 +105,6 @@ def lines(experiment: Experiment, rank: int) -> list[str]:
     return [line.text for line in experiment.trials[0].logs(rank=rank)]
 
 
-def test_each_rank_of_a_launcher_in_a_shell_script_has_its_lines(folder: Folder) -> None:
-    folder.add("work.py", WORK.format(place="from_torch_distributed()"))
-    experiment = folder.create(f"echo begin && {TORCH} work.py")
-    assert experiment.wait() == "COMPLETED", experiment.view.message
-    assert lines(experiment, 0) == ["begin", "work of rank 0"]
-    assert lines(experiment, 1) == ["work of rank 1"]
-
-
 @pytest.mark.parametrize("launcher", ["torch_distributed", "deepspeed"])
 def test_what_needs_a_process_group_makes_it_under_a_launcher(
     folder: Folder, launcher: str
@@ -155,12 +147,17 @@ def test_a_worker_that_says_nothing_is_named_with_what_it_printed(folder: Folder
 
 
 @pytest.mark.parametrize("pauses", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder, pauses: bool) -> None:
-    folder.add("model_def.py", TRIAL_SOURCE)
-    config = slow(0.02, searcher={"name": "single", "metric": "error",
-                                  "max_length": {"batches": 60}})  # fmt: skip
+def test_a_class_trains_in_the_ranks_of_a_launcher_in_a_shell_script_as_in_ours(
+    folder: Folder, pauses: bool
+) -> None:
+    made = "self.context = context\n"
+    saying = f'{made}        print("work of rank", context.distributed.rank)\n'
+    folder.add("model_def.py", TRIAL_SOURCE.replace(made, saying))
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 20}}
+    config = slow(0.1 if pauses else 0.0, searcher=length)
     ours = folder.create("model_def:SmallTrial", **config)
-    theirs = folder.create(f"{TORCH} --standalone --trial model_def:SmallTrial", **config)
+    command = f"echo begin && {TORCH} --standalone --trial model_def:SmallTrial"
+    theirs = folder.create(command, **config)
     if pauses:
         wait_for_steps(theirs, 5)
         theirs.pause()
@@ -171,6 +168,12 @@ def test_a_class_trains_in_a_launchers_ranks_as_in_ours(folder: Folder, pauses: 
         theirs.activate()
     assert ours.wait() == theirs.wait() == "COMPLETED", theirs.view.message
     assert theirs.best_trial().view.best_metric == ours.best_trial().view.best_metric
+    of_ranks = [
+        [line for line in lines(theirs, rank) if line == "begin" or line.startswith("work")]
+        for rank in (0, 1)
+    ]
+    runs = 1 + pauses
+    assert of_ranks == [["begin", "work of rank 0"] * runs, ["work of rank 1"] * runs]
 
 
 def test_an_experiment_that_is_killed_leaves_nothing_of_its_workers(

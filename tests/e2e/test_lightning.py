@@ -180,35 +180,3 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     layers = torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 4)
     model.net = torch.nn.Sequential(*layers)
     assert best.load(model=model, weights_only=not shards) is model
-
-
-SEARCH = """
-entrypoint: fits:main
-hyperparameters: {lr: {type: log, base: 10, minval: -3, maxval: -1}}
-searcher:
-  name: async_halving
-  metric: val_loss
-  max_length: {epochs: 4}
-  max_trials: 2
-  max_concurrent_trials: 1
-  num_rungs: 2
-  divisor: 2
-reproducibility: {experiment_seed: 4}
-max_restarts: 0
-"""
-
-
-def test_a_finalist_of_a_search_that_has_waited_trains_its_length(
-    client: Client, tmp_path: Path
-) -> None:
-    source = SOURCE.replace("max_epochs=2", "max_epochs=5").replace("Net()", "Net(hparams['lr'])")
-    source = source.replace("main(core_context)", "main(core_context, hparams)")
-    source = source.replace("__init__(self)", "__init__(self, lr)").replace("lr=0.1", "lr=self.lr")
-    source = source.replace("        self.net =", "        self.lr = lr\n        self.net =")
-    (tmp_path / "fits.py").write_text(source)
-    experiment = create(client, SEARCH, context=tmp_path)
-    assert experiment.wait() == State.COMPLETED
-    first, second = experiment.view.trials
-    assert first.hparams["lr"] > second.hparams["lr"], "the first is better, and waits for that"
-    trained = [each.steps_completed // 8 for each in (first, second)]  # epochs of 8 batches
-    assert trained == [4, 2]

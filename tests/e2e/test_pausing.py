@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,12 @@ pytestmark = pytest.mark.e2e
 BATCH = 8
 
 
+def short(**changes: Any) -> dict[str, Any]:
+    """Return a configuration of some more batches than BATCH."""
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 30}}
+    return slow(0.0, searcher=length, **changes)
+
+
 def stuck(client: Client, brake: Path) -> Experiment:
     """Return an experiment whose rank 1 stays in batch BATCH while the file exists."""
     brake.touch()
@@ -28,7 +35,7 @@ def stuck(client: Client, brake: Path) -> Experiment:
             while pathlib.Path({str(brake)!r}).exists():
                 time.sleep(0.05)"""
     source = TRIAL_SOURCE.replace("time.sleep(self.pause_s)", stays)
-    experiment = submit(client, slow(0.0), source)
+    experiment = submit(client, short(), source)
     wait_until(held.exists, "rank 1 is in that batch")
     return experiment
 
@@ -42,7 +49,7 @@ def wait_until_named(experiment: Experiment) -> None:
     wait_until(lambda: sentence_of(experiment).startswith(named), "the rank is named")
 
 
-def test_a_pause_is_said_to_go_on_until_a_stuck_rank_has_left(
+def test_a_pause_is_said_to_go_on_until_a_stuck_rank_has_left_or_is_ended(
     client: Client, tmp_path: Path
 ) -> None:
     brake = tmp_path / "brake"
@@ -53,26 +60,19 @@ def test_a_pause_is_said_to_go_on_until_a_stuck_rank_has_left(
     assert experiment.state is experiment.trial.view.state is State.PAUSING
     assert experiment.why().cause == "leaving"
     assert sum(len(agent.used) for agent in client.agents()) == 2
-    brake.unlink()
-    assert experiment.pause(timeout=None) is State.PAUSED
-    assert not any(agent.used for agent in client.agents())
-    experiment.activate()
-    assert experiment.wait() is State.COMPLETED
-
-
-def test_stuck_ranks_are_ended_at_once_and_the_trial_goes_on_later(
-    client: Client, tmp_path: Path
-) -> None:
-    brake = tmp_path / "brake"
-    experiment = stuck(client, brake)
-    assert experiment.pause(timeout=0) is State.PAUSING
-    wait_until_named(experiment)
     [remedy] = experiment.why().remedies
     assert remedy.verb == "pause_at_once"
     assert f"{BATCH} batches are lost, all that it has trained" in remedy.text
     assert experiment.pause(timeout=None, at_once=True) is State.PAUSED
     assert not any(agent.used for agent in client.agents())
+    brake.with_suffix(".held").unlink()
+    experiment.activate()
+    wait_until(brake.with_suffix(".held").exists, "rank 1 is in that batch again")
+    assert experiment.pause(timeout=0) is State.PAUSING
+    wait_until_named(experiment)
     brake.unlink()
+    assert experiment.pause(timeout=None) is State.PAUSED
+    assert not any(agent.used for agent in client.agents())
     experiment.activate()
     assert experiment.wait() is State.COMPLETED
     assert experiment.trial.view.restarts == 0
@@ -120,7 +120,7 @@ def test_a_stuck_trial_that_has_to_make_room_can_be_ended_and_goes_on_later(
 ) -> None:
     brake = tmp_path / "brake"
     experiment = stuck(client, brake)
-    urgent = submit(client, slow(0.0, resources={"slots_per_trial": 4, "priority": 1}))
+    urgent = submit(client, short(resources={"slots_per_trial": 3, "priority": 1}))
     room = f"making room for experiment {urgent.id}: rank 1 has not come to the end of batch "
     wait_until(lambda: sentence_of(experiment).startswith(room), "the rank is named")
     assert sentence_of(experiment).endswith("; then it queues again")

@@ -18,28 +18,34 @@ pytestmark = [
     pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is absent"),
 ]
 
-# The notebook's own process never imports transformers, which takes seconds.
+# The notebook's own process never imports transformers, which takes seconds. To save a model of
+# transformers takes another second.
 CELL = """
 def finetune(core_context, hparams):
     import torch
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+    from transformers import Trainer, TrainingArguments
 
-    config = GPT2Config(n_layer=1, n_head=1, n_embd=8, vocab_size=16, n_positions=8,
-                        bos_token_id=0, eos_token_id=0)
-    tokens = torch.randint(0, 16, (8, 8))
-    data = [{"input_ids": each, "labels": each} for each in tokens]
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 1)
+
+        def forward(self, inputs, labels):
+            return {"loss": (self.layer(inputs) - labels).square().mean()}
+
+    data = [{"inputs": torch.randn(8), "labels": torch.ones(1)} for _ in range(8)]
     arguments = TrainingArguments(
-        "out", max_steps=6, save_steps=2, eval_strategy="steps", eval_steps=2, use_cpu=True,
+        "out", max_steps=4, save_steps=2, eval_strategy="steps", eval_steps=2, use_cpu=True,
         report_to=[], disable_tqdm=True,
     )
     trainer = Trainer(
-        GPT2LMHeadModel(config), arguments, train_dataset=data, eval_dataset=data
+        Net(), arguments, train_dataset=data, eval_dataset=data
     )
     trainer.train()
 """
 SUBMIT = """
 import det_jupyter
-length = {"name": "single", "metric": "eval_loss", "max_length": {"batches": 6}}
+length = {"name": "single", "metric": "eval_loss", "max_length": {"batches": 4}}
 print("is", det_jupyter.submit(finetune, {"searcher": length}).id)
 """
 SAID = "`finetune` calls transformers.Trainer without DetCallback, so nothing is saved"
@@ -67,4 +73,4 @@ def test_it_is_said_at_submission_and_afterwards_and_the_button_mends_it(
         mended = Experiment(client, int(said.rpartition("is ")[2]))
         assert mended.wait() is State.COMPLETED
         assert mended.view.plain_trainer == ""
-        assert mended.best_checkpoint().steps_completed in (2, 4, 6)
+        assert mended.best_checkpoint().steps_completed in (2, 4)

@@ -41,12 +41,13 @@ from tests.trials import (
 
 pytestmark = pytest.mark.e2e
 
-STEPS = 60
+STEPS = 24
+LENGTH = {"name": "single", "metric": "error", "max_length": {"batches": STEPS}}
 BEGINNING = "self.context = context\n"  # of the trial's __init__
 # In one batch of the first run, rank 0 holds the GIL for longer than any test waits.
 HOLDING_SOURCE = TRIAL_SOURCE.replace(
     "        x, y = batch\n        loss",
-    """        if batch_idx == 30 and self.context.distributed.rank == 0:
+    """        if batch_idx == 12 and self.context.distributed.rank == 0:
             import ctypes, os
             if not os.path.exists("held"):
                 open("held", "w").close()
@@ -66,7 +67,7 @@ def home(home_of_nodes: DetHome) -> DetHome:
 def undisturbed(home: DetHome, nodes: dict[str, Node]) -> Iterator[Experiment]:
     """Return an experiment that ran without faults."""
     client = home.client()
-    experiment = submit(client, small_config())
+    experiment = submit(client, small_config(searcher=LENGTH))
     experiment.wait()
     yield experiment
     client.session.close()
@@ -116,8 +117,10 @@ def test_trial_trains_elsewhere_and_its_checkpoints_arrive(
 def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
     client: Client, nodes: dict[str, Node], undisturbed: Experiment, number: int
 ) -> None:
-    experiment = submit(client, slow(0.05, min_validation_period={"batches": STEPS}))
-    wait_for_steps(experiment, 25)
+    experiment = submit(
+        client, slow(0.1, searcher=LENGTH, min_validation_period={"batches": STEPS})
+    )
+    wait_for_steps(experiment, 10)
     (first,) = agents_of(experiment)
     nodes[first].end(number)
     if number == signal.SIGKILL:  # else its successor says at once that the run is lost
@@ -137,7 +140,7 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
 def test_ranks_end_while_their_agent_is_stopped(
     client: Client, home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
 ) -> None:
-    experiment = submit(client, slow(0.05), HOLDING_SOURCE)
+    experiment = submit(client, slow(0.05, searcher=LENGTH), HOLDING_SOURCE)
     wait_until((home.path / "notebook" / "held").exists, "a rank holds the GIL")
     (first,) = agents_of(experiment)
     agent = nodes[first].processes[-1].pid
@@ -170,8 +173,10 @@ def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
     environment = {"environment_variables": [f"SECRET_WORD={secret}"]}
     check = f"import os; assert len(os.environ['SECRET_WORD']) == {len(secret)}"
     source = TRIAL_SOURCE.replace(BEGINNING, f"{BEGINNING}        {check}\n")
-    experiment = submit(client, slow(0.05, environment=environment), source)
-    wait_for_steps(experiment, 25)  # a checkpoint is saved after 20
+    each_four = {"batches": 4}
+    config = slow(0.2, environment=environment, min_validation_period=each_four)
+    experiment = submit(client, config, source)
+    wait_for_steps(experiment, 8)  # a checkpoint is saved after 4
     hidden = [secret.encode(), *(node.credentials.token.encode() for node in nodes.values())]
     for path in (path for node in nodes.values() for path in node.home.rglob("*")):
         if path.is_file():
@@ -185,7 +190,7 @@ def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
 ) -> None:
     enable = "context.set_enable_tensorboard_logging(True)"
     source = TRIAL_SOURCE.replace(BEGINNING, f"{BEGINNING}        {enable}\n")
-    experiment = submit(client, slow(0.05), source)
+    experiment = submit(client, slow(0.15, searcher=LENGTH), source)
     wait_for_steps(experiment, 5)
     trial = experiment.trials[0]
     (trace,) = trial.profile(2, [1])
@@ -277,7 +282,7 @@ def test_gang_on_two_computers_has_consoles_and_a_verdict_on_its_network(
 ) -> None:
     length = {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}
     resources = {"slots_per_trial": 4}
-    experiment = submit(client, slow(0.03, resources=resources, searcher=length))
+    experiment = submit(client, slow(0.1, resources=resources, searcher=length))
     wait_for_steps(experiment, 3)
     trial = experiment.trials[0]
     assert [rank.execute("rank, world_size") for rank in trial.ranks] == [
@@ -369,7 +374,7 @@ def test_agents_stay_when_everything_is_stopped_and_their_gangs_end_at_once(
 def test_master_that_restarts_is_found_at_its_port_though_that_was_taken_at_first(
     client: Client, home: DetHome, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, slow(0.05))
+    experiment = submit(client, slow(0.15, searcher=LENGTH))
     wait_for_steps(experiment, 5)
     port = int(nodes["b"].credentials.url.rpartition(":")[2])
     master = home.master()

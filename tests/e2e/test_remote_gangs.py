@@ -21,21 +21,14 @@ from det_jupyter.contract.messages import AllocationState
 from det_jupyter.errors import RankFailed
 from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.e2e.test_hangs import let_go_on, reason_that_names_both, stalling
-from tests.e2e.test_remote_agents import final_weights, losses
+from tests.e2e.test_remote_agents import losses
+from tests.e2e.test_survival import STEPS, final_weights, short
 from tests.nodes import Node
 from tests.processes import DetHome, wait_until
-from tests.trials import (
-    TRIAL_SOURCE,
-    allocation_after,
-    slow,
-    small_config,
-    submit,
-    wait_for_steps,
-)
+from tests.trials import TRIAL_SOURCE, allocation_after, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
-STEPS = 60
 UNTIL_THE_END = {"min_validation_period": {"batches": STEPS}}  # no periodic checkpoint
 RESOURCES = {"slots_per_trial": 2}
 
@@ -67,7 +60,7 @@ def undisturbed(home: DetHome) -> Iterator[Experiment]:
     """Return an experiment that ran on the master's computer alone."""
     client = home.client()
     resources = {"slots_per_trial": 2, "resource_pool": "here"}
-    experiment = submit(client, small_config(resources=resources))
+    experiment = submit(client, short(resources=resources))
     experiment.wait()
     yield experiment
     client.session.close()
@@ -75,7 +68,7 @@ def undisturbed(home: DetHome) -> Iterator[Experiment]:
 
 def spread(pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
     """Return the configuration of a trial that needs both nodes."""
-    return slow(pause_s, **({"resources": RESOURCES} | changes))
+    return short(pause_s, **({"resources": RESOURCES} | changes))
 
 
 def assert_same(
@@ -112,8 +105,8 @@ def test_gang_on_two_computers_trains_as_on_one(
 def test_trial_that_loses_the_agent_of_its_chief_waits_and_goes_on_at_its_last_step(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
-    allocation = allocation_after(experiment, 25)
+    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
+    allocation = allocation_after(experiment, 10)
     name = allocation.agent_ids[0]
     nodes[name].end(signal.SIGKILL)
     (saved,) = wait_until(lambda: saved_between(experiment), "the survivor has saved")
@@ -140,8 +133,8 @@ def _why(experiment: Experiment) -> str:
 def test_ranks_that_are_cut_off_from_another_computer_save_the_last_step(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
-    allocation = allocation_after(experiment, 25)
+    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
+    allocation = allocation_after(experiment, 10)
     with nodes[allocation.agent_ids[1]].silent():
         wait_until(lambda: saved_between(experiment), "the survivor has saved")
     experiment.wait()
@@ -167,8 +160,8 @@ def pids_of(experiment: Experiment) -> list[int]:
 def test_trial_of_which_a_rank_is_killed_is_restarted_and_the_rank_is_named(
     client: Client, undisturbed: Experiment
 ) -> None:
-    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
-    wait_for_steps(experiment, 25)
+    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
+    wait_for_steps(experiment, 10)
     pids = pids_of(experiment)
     os.kill(pids[1], signal.SIGKILL)
     experiment.wait()
@@ -198,8 +191,8 @@ def test_exception_on_another_computer_is_the_error_of_the_trial(client: Client)
 def test_gang_is_paused_continued_and_killed_as_a_whole(
     client: Client, undisturbed: Experiment, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, spread(0.06, **UNTIL_THE_END))
-    allocation = allocation_after(experiment, 10)
+    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
+    allocation = allocation_after(experiment, 5)
     secret = AgentAccess(paths.data_dir() / "agents").gang_secret(allocation.id).encode()
     for path in (path for node in nodes.values() for path in node.home.rglob("*")):
         assert not path.is_file() or secret not in path.read_bytes(), path
@@ -208,7 +201,7 @@ def test_gang_is_paused_continued_and_killed_as_a_whole(
     paused_at = experiment.view.trials[0].steps_completed
     assert paused_at > 0
     experiment.activate()
-    wait_for_steps(experiment, paused_at + 5)
+    wait_for_steps(experiment, paused_at + 4)
     os.kill(pids_of(experiment)[1], signal.SIGTERM)
     experiment.wait()
     assert len(saved_between(experiment)) == 2
@@ -228,8 +221,8 @@ def test_search_with_logs_of_each_rank(client: Client) -> None:
         '        print("here", context.distributed.get_rank(), context.distributed.cross_rank)\n',
     )
     pauses = {"type": "categorical", "vals": [0.0, 0.001]}
-    searcher = {"name": "grid", "metric": "error", "max_length": {"batches": 60}}
-    config = small_config(
+    searcher = {"name": "grid", "metric": "error", "max_length": {"batches": 10}}
+    config = short(
         hyperparameters={"global_batch_size": 16, "pause_s": pauses},
         searcher=searcher,
         resources=RESOURCES,

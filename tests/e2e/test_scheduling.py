@@ -15,9 +15,9 @@ import torch
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import AllocationState, ClusterView, Reason, State
-from tests.e2e.test_survival import final_weights
+from tests.e2e.test_survival import final_weights, short
 from tests.processes import DetHome, det_home, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -88,7 +88,7 @@ def finished(experiment: Experiment) -> dict[str, torch.Tensor]:
 
 
 def prioritized(pause_s: float, priority: int, seed: int) -> dict[str, Any]:
-    return slow(
+    return short(
         pause_s,
         resources={"slots_per_trial": 2, "priority": priority},
         reproducibility={"experiment_seed": seed},
@@ -102,12 +102,12 @@ def test_two_experiments_preempt_one_another_and_end_as_if_alone(
     source = braked(brake)
     alone = [finished(submit(client, prioritized(0.0, 42, seed), source)) for seed in (11, 12)]
 
-    first = submit(client, prioritized(0.1, 42, 11), source)
-    wait_for_steps(first, 5)
-    second = submit(client, prioritized(0.1, 20, 12), source)
+    first = submit(client, prioritized(0.3, 42, 11), source)
+    wait_for_steps(first, 3)
+    second = submit(client, prioritized(0.3, 20, 12), source)
     wait_until(lambda: state_of(second) is AllocationState.RUNNING, "the urgent one runs")
     assert state_of(first) is AllocationState.QUEUED
-    wait_for_steps(second, 5)
+    wait_for_steps(second, 3)
     set_priority(client, first, 10)
     wait_until(lambda: state_of(first) is AllocationState.RUNNING, "the other one is back")
     assert state_of(second) is AllocationState.QUEUED
@@ -122,8 +122,8 @@ def test_two_experiments_preempt_one_another_and_end_as_if_alone(
 
 @pytest.mark.usefixtures("one_agent")
 def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client, brake: Path) -> None:
-    holder = submit(client, prioritized(0.1, 42, 11), braked(brake))
-    wait_for_steps(holder, 5)
+    holder = submit(client, prioritized(0.3, 42, 11), braked(brake))
+    wait_for_steps(holder, 3)
     waiting = submit(client, prioritized(0.0, 42, 12))
 
     reason = why(client, waiting)
@@ -142,7 +142,7 @@ def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client, bra
 
 
 def test_a_gang_over_two_agents_trains_as_one_on_one(client: Client) -> None:
-    experiment = submit(client, small_config(resources={"slots_per_trial": 4}))
+    experiment = submit(client, short(resources={"slots_per_trial": 4}))
     view = wait_until(
         lambda: experiment.view.trials[0].allocation or experiment.state.is_terminal, "it starts"
     )
@@ -150,12 +150,13 @@ def test_a_gang_over_two_agents_trains_as_one_on_one(client: Client) -> None:
     assert finished(experiment)
 
 
+@pytest.mark.usefixtures("one_agent")
 def test_a_trial_without_slots_runs_while_all_slots_are_held(client: Client) -> None:
     length = {"name": "single", "metric": "error", "max_length": {"batches": 10_000}}
-    holder = submit(client, slow(0.2, resources={"slots_per_trial": 4}, searcher=length))
+    holder = submit(client, short(0.2, resources={"slots_per_trial": 2}, searcher=length))
     wait_for_steps(holder, 3)
 
-    light = submit(client, small_config(resources={"slots_per_trial": 0}))
+    light = submit(client, short(resources={"slots_per_trial": 0}))
     assert light.wait() is State.COMPLETED
     assert not holder.state.is_terminal
     holder.kill()
@@ -165,7 +166,7 @@ def test_a_trial_without_slots_runs_while_all_slots_are_held(client: Client) -> 
 def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(
     client: Client, brake: Path
 ) -> None:
-    config = slow(0.1, resources={"slots_per_trial": 2})
+    config = short(0.3, resources={"slots_per_trial": 2})
     experiment = submit(client, config, braked(brake))
     wait_for_steps(experiment, 3)
     allocation = experiment.view.trials[0].allocation
@@ -174,7 +175,7 @@ def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(
     path = f"/agents/{agent_id}/slots"
     client.session.post(path, {"enabled": False, "drain": True})
 
-    other = submit(client, small_config())
+    other = submit(client, short())
     assert other.wait() is State.COMPLETED
     brake.unlink()
     assert experiment.wait() is State.COMPLETED
@@ -193,7 +194,7 @@ def test_the_pools_are_kept_in_the_file(home: DetHome) -> None:
 def test_a_trial_whose_gpu_is_lost_goes_on_elsewhere(
     home: DetHome, client: Client, brake: Path
 ) -> None:
-    experiment = submit(client, prioritized(0.1, 42, 11), braked(brake))
+    experiment = submit(client, prioritized(0.3, 42, 11), braked(brake))
     wait_for_steps(experiment, 3)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
@@ -212,7 +213,7 @@ def test_a_trial_whose_gpu_is_lost_goes_on_elsewhere(
     assert f"GPU 1 is lost (Xid 79: it has fallen off the bus) on agent {lost_on}" in str(
         trial.notices
     )
-    second = submit(client, prioritized(0.1, 42, 12), braked(brake))
+    second = submit(client, prioritized(0.3, 42, 12), braked(brake))
     reason = wait_until(lambda: why(client, second), "it waits")
     assert "1 more is lost (Xid 79" in reason.sentence
     (home.path / "devices.json").unlink()
@@ -224,11 +225,11 @@ def test_a_trial_whose_gpu_is_lost_goes_on_elsewhere(
 def test_an_elastic_trial_gives_a_slot_back_and_grows_again(
     client: Client, one_agent: None
 ) -> None:
-    length = {"name": "single", "metric": "error", "max_length": {"batches": 100}}
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 50}}
     sizes = {"slots_per_trial": {"min": 1, "max": 8}}
-    trial = submit(client, slow(0.2, resources=sizes, searcher=length))
+    trial = submit(client, short(0.4, resources=sizes, searcher=length))
     wait_for_steps(trial, 1)
-    other = submit(client, small_config(resources={"slots_per_trial": 1}))
+    other = submit(client, short(resources={"slots_per_trial": 1}))
     other.wait()
     assert other.view.state is State.COMPLETED
     assert trial.view.state is State.ACTIVE
@@ -239,6 +240,6 @@ def test_an_elastic_trial_gives_a_slot_back_and_grows_again(
         f"1 slot: gave 1 slot to experiment {other.id}",
         "2 slots: grew by 1 slot, free for 10 s",
     ]
-    assert (view.state, view.restarts, view.steps_completed) == (State.COMPLETED, 0, 100)
+    assert (view.state, view.restarts, view.steps_completed) == (State.COMPLETED, 0, 50)
     rows = trial.metrics().query("group == 'batches' and metric == 'loss'")
-    assert [*rows.steps] == [*range(1, 101)]
+    assert [*rows.steps] == [*range(1, 51)]

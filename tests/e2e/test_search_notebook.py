@@ -44,6 +44,16 @@ def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
         yield book
 
 
+@pytest.fixture(scope="module")
+def searched(book: Notebook) -> str:
+    """Run a search of 4 trials; return what the cell that waits for it shows."""
+    book.check(asha(pause_s=0.01, max_trials=4))
+    returned_at = time.time()
+    outputs = book.check("searched = experiment; searched.wait()")
+    assert returned_at < float(value_of(book, "searched.view.ended_at")), "at once"
+    return outputs.all_text
+
+
 def value_of(book: Notebook, expression: str) -> str:
     return str(book.check(f"print({expression})").text).strip()
 
@@ -68,39 +78,41 @@ def test_a_preview_of_something_wrong_names_the_lines(book: Notebook) -> None:
     assert "line 12: searcher.num_rungs: got 'zero'" in outputs.error
 
 
-def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook) -> None:
-    book.check(asha(pause_s=0.01))
-    returned_at = time.time()
-    outputs = book.check("experiment.wait()")
-    assert returned_at < float(value_of(book, "experiment.view.ended_at")), "at once"
-    assert "8/8 trials" in outputs.all_text
-    assert "best error=" in outputs.all_text
-    assert value_of(book, "len(experiment.trials)") == "8"
-    choice = book.run("experiment.trial").error
+def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook, searched: str) -> None:
+    assert "4/4 trials" in searched
+    assert "best error=" in searched
+    assert value_of(book, "len(searched.trials)") == "4"
+    choice = book.run("searched.trial").error
     assert choice is not None
     assert "is a search: take best_trial() (now trial " in choice
-    best = "experiment.best_trial().view.best_metric"
-    table = "[row['error'] for row in experiment.trials_table()]"
+    best = "searched.best_trial().view.best_metric"
+    table = "[row['error'] for row in searched.trials_table()]"
     assert value_of(book, f"{best} == min({table}) == {table}[0]") == "True"
     listed = book.check(
-        "get_ipython().run_line_magic('det_experiment', f'trials {experiment.id}')"
+        "get_ipython().run_line_magic('det_experiment', f'trials {searched.id}')"
     ).text
     columns = ["trial", "state", "error", "latest", "batches", "verdict", "lr"]
     assert listed.splitlines()[1].split() == columns
-    assert len(listed.splitlines()) == 10
+    assert len(listed.splitlines()) == 6
     # The live view of the search may still be drawing its end beside it.
     shown = book.check(asha(options="--preview")).all_text
-    assert f"measured in experiment {value_of(book, 'experiment.id')})" in shown
+    assert f"measured in experiment {value_of(book, 'searched.id')})" in shown
     unfinished = "%%det_experiment\nentrypoint: SmallTrial\nsearcher: {metric: "
     # Tab waits for no slow answer, and has it the next time.
     wait_until(lambda: "error" in book.complete(unfinished), "it offers the metric")
 
 
-def test_a_running_search_gets_more_trials_and_one_of_them_is_killed(
+def test_a_running_search_refuses_what_cannot_be_gets_more_trials_and_one_of_them_is_killed(
     book: Notebook, client: Client
 ) -> None:
-    book.check(asha(pause_s=0.05, max_trials=4))
+    book.check(asha(pause_s=0.1, max_trials=4))
     experiment = Experiment(client, int(value_of(book, "experiment.id")))
+    refused = book.run("experiment.change_search(max_trials=1, max_length={'batches': 2})")
+    assert refused.error is not None
+    assert "max_trials" in refused.error
+    assert "max_length" in refused.error
+    assert value_of(book, "experiment.config['searcher']['max_trials']") == "4"
+    assert "nothing to change" in (book.run("experiment.change_search()").error or "")
     changed = book.check(
         "get_ipython().run_line_magic('det_experiment', "
         "f'change {experiment.id} --max-trials 6 --max-concurrent 2')"
@@ -118,21 +130,9 @@ def test_a_running_search_gets_more_trials_and_one_of_them_is_killed(
     assert "Conflict: " in refused.error
 
 
-def test_a_change_that_cannot_be_is_refused_with_its_reasons(book: Notebook) -> None:
-    book.check(asha(pause_s=0.05, max_trials=4))
-    refused = book.run("experiment.change_search(max_trials=1, max_length={'batches': 2})")
-    assert refused.error is not None
-    assert "max_trials" in refused.error
-    assert "max_length" in refused.error
-    assert value_of(book, "experiment.config['searcher']['max_trials']") == "4"
-    assert "nothing to change" in (book.run("experiment.change_search()").error or "")
-    book.check("experiment.kill()")
-
-
-def test_the_winner_is_trained_on_with_its_hyperparameters(book: Notebook, client: Client) -> None:
-    book.check(asha())
-    book.check("experiment.wait()")
-    book.check("best = experiment.best_trial()\nlonger = best.train_to({'batches': 32})")
+@pytest.mark.usefixtures("searched")
+def test_the_winner_is_trained_on_with_its_hyperparameters(book: Notebook) -> None:
+    book.check("best = searched.best_trial()\nlonger = best.train_to({'batches': 32})")
     book.check("assert longer.wait() == 'COMPLETED'")
     assert value_of(book, "type(longer).__name__") == "NotebookExperiment"
     assert value_of(book, "longer.trial.view.steps_completed") == "32"
@@ -162,6 +162,7 @@ searcher: {{name: single, metric: error, max_length: {{batches: 8}}}}
 """
 
 
+@pytest.mark.usefixtures("searched")
 def test_experiments_and_trials_are_compared(book: Notebook) -> None:
     book.check(ONE.format(name="first", batch_size=16))
     book.check("first = experiment; first.wait()")
@@ -193,11 +194,8 @@ def test_experiments_and_trials_are_compared(book: Notebook) -> None:
     line = "get_ipython().run_line_magic('det_experiment', 'compare %d {}' % first.id)"
     assert "alone, expected two" in book.run(line.format("")).text
     assert "there is no experiment 9999; " in (book.run(line.format("9999")).error or "")
-    book.check(asha(max_trials=4))
-    book.check("experiment.wait()")
-    trials = book.check("print(experiment.compare_trials())").text
+    trials = book.check("print(searched.compare_trials())").text
     assert "global_batch_size" not in trials
     assert "lr" in trials
-    assert (
-        value_of(book, "experiment.importance()") == "Needs 20 finished trials; this search has 4."
-    )
+    needed = "Needs 20 finished trials; this search has 4."
+    assert value_of(book, "searched.importance()") == needed

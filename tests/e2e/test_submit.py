@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from tests.forked_python import run_python
 from tests.notebook_kernel import notebook
 from tests.processes import DetHome
 from tests.trials import TRIAL_SOURCE
@@ -53,17 +54,6 @@ while len(ended) < 3:
 """
 
 
-def run_script(text: str, folder: Path, *line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *line],
-        cwd=folder,
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_a_script_submits_its_own_classes_made_ones_and_imported_ones(
     client: Client, home: DetHome, tmp_path: Path
 ) -> None:
@@ -72,7 +62,9 @@ def test_a_script_submits_its_own_classes_made_ones_and_imported_ones(
     (tmp_path / "trial.yaml").write_text(yaml)
     (tmp_path / "shop.py").write_text(TRIAL_SOURCE.replace("SmallTrial", "ShopTrial"))
     (tmp_path / "train.py").write_text(SCRIPT)
-    done = run_script("", tmp_path, "train.py")
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     ids = [int(line.split()[0]) for line in done.stdout.splitlines() if "COMPLETED" in line]
     assert "shop.py" in Experiment(client, ids[2]).code()
@@ -90,7 +82,7 @@ def test_a_script_without_a_file_runs_and_a_notice_says_what_is_missing(
 ) -> None:
     script = f"import det_jupyter\n{TRIAL_SOURCE}\n{CONFIG}\nex = det_jupyter.submit(SmallTrial, "
     script += "config)\nprint(ex.id, ex.wait())"
-    done = run_script(script, tmp_path, "-")
+    done = run_python("-", folder=tmp_path, text=script)
     assert done.returncode == 0, done.stderr
     assert "Note: SmallTrial: its source cannot be read" in done.stdout
     assert "COMPLETED" in done.stdout

@@ -19,15 +19,25 @@ import torch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.errors import Conflict, RankFailed
+from tests.e2e.test_scripts import RESUMABLE, lives, start
+from tests.e2e.test_scripts import leftover as leftover
 from tests.processes import DetHome, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, slow, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
-STEPS = 60
+STEPS = 30
+ONE_SLOT: dict[str, Any] = {"resources": {"slots_per_trial": 1}}
+
+
+def short(pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
+    """Return a configuration of SmallTrial: 2 ranks, 30 batches, validated and saved every 10."""
+    length = {"name": "single", "metric": "error", "max_length": {"batches": STEPS}}
+    return slow(pause_s, searcher=length, min_validation_period={"batches": 10}) | changes
 
 
 def final_weights(experiment: Experiment) -> dict[str, torch.Tensor]:
+    """Return the weights of a trial of `short` at its end."""
     last = max(experiment.checkpoints(), key=lambda c: c.steps_completed)
     assert last.steps_completed == STEPS
     weights: dict[str, torch.Tensor] = last.load().model.state_dict()
@@ -84,7 +94,7 @@ def be_on_gpus():
 def undisturbed(home: DetHome) -> dict[str, Any]:
     """Run the trial in peace."""
     client = home.client()
-    experiment = submit(client, small_config())
+    experiment = submit(client, short())
     experiment.wait()
     found = {
         "id": experiment.id,
@@ -118,12 +128,12 @@ def assert_measured(client: Client, experiment: Experiment) -> None:
 def test_an_undisturbed_run_has_every_record_once(undisturbed: dict[str, Any]) -> None:
     steps, _ = undisturbed["loss"]
     assert steps == list(range(1, STEPS + 1))
-    assert undisturbed["error"][0] == [20, 40, 60]
+    assert undisturbed["error"][0] == [10, 20, 30]
 
 
 def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[str, Any]) -> None:
-    experiment = submit(client, slow(0.03))
-    wait_for_steps(experiment, random.randint(3, 30))
+    experiment = submit(client, short(0.06))
+    wait_for_steps(experiment, random.randint(3, 15))
     assert experiment.pause(timeout=None) == "PAUSED"
     paused_at = experiment.view.trials[0].steps_completed
     assert not any(agent.used for agent in client.agents())
@@ -138,14 +148,14 @@ def test_a_folder_that_was_moved_is_named_before_ranks_start_in_it(
 ) -> None:
     folder, elsewhere = tmp_path / "book", tmp_path / "moved"
     folder.mkdir()
-    experiment = submit(client, slow(0.05), cwd=folder)
+    experiment = submit(client, short(0.1, **ONE_SLOT), cwd=folder)
     wait_for_steps(experiment, 3)
     assert experiment.pause(timeout=None) == "PAUSED"
     folder.rename(elsewhere)
     with pytest.raises(Conflict, match=f"the notebook's folder, {folder}, is not there"):
         experiment.activate()
     assert experiment.state == "PAUSED"
-    gone = submit(client, small_config(), cwd=folder)
+    gone = submit(client, short(**ONE_SLOT), cwd=folder)
     with pytest.raises(RankFailed, match="is not there"):
         gone.wait()
     with pytest.raises(Conflict, match="is not there"):
@@ -160,11 +170,11 @@ def test_master_killed_while_training(
     home: DetHome, client: Client, undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
     go_on = tmp_path / "go on"
-    held = f"while batch_idx == 30 and not Path({str(go_on)!r}).exists(): time.sleep(0.02)"
+    held = f"while batch_idx == 15 and not Path({str(go_on)!r}).exists(): time.sleep(0.02)"
     pause = "        time.sleep(self.pause_s)\n"
     source = TRIAL_SOURCE.replace(pause, f"{pause}        {held}\n")
-    experiment = submit(client, slow(0.05), f"from pathlib import Path\n{source}")
-    wait_for_steps(experiment, 10)
+    experiment = submit(client, short(0.05), f"from pathlib import Path\n{source}")
+    wait_for_steps(experiment, 5)
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     home.master().send_signal(signal.SIGKILL)
     wait_until(lambda: pids_of(experiment) == pids, "the next master has adopted them")
@@ -180,25 +190,31 @@ def pids_of(experiment: Experiment) -> list[int | None]:
     return [rank.pid for rank in allocation.ranks] if allocation else []
 
 
-def test_agent_killed_while_training(
-    home: DetHome, client: Client, undisturbed: dict[str, Any]
+def test_agent_killed_while_a_trial_and_a_script_train(
+    home: DetHome, client: Client, undisturbed: dict[str, Any], tmp_path: Path, leftover: Path
 ) -> None:
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 25)  # there is a checkpoint of batch 20 by now
-    pids = [rank.view.pid for rank in experiment.trial.ranks]
+    experiment = submit(client, short(0.1))
+    script = start(client, tmp_path, f"python3 train.py {leftover}", {"train.py": RESUMABLE})
+    wait_for_steps(script, 3)
+    assert lives(leftover)
+    wait_for_steps(experiment, 12)  # there is a checkpoint of batch 10 by now
+    pids = [rank.view.pid for each in (experiment, script) for rank in each.trial.ranks]
+    assert len(pids) == 3
     home.agent().send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "its ranks died with it")
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0  # not the trial's fault
     assert_equal_to(undisturbed, experiment)
+    assert script.wait() == "COMPLETED"  # run again by the next agent
+    assert not lives(leftover)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_rank_killed_while_training(
     client: Client, undisturbed: dict[str, Any], rank: int
 ) -> None:
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 21)  # there is a checkpoint of batch 20
+    experiment = submit(client, short(0.1))
+    wait_for_steps(experiment, 11)  # there is a checkpoint of batch 10
     pids = [r.view.pid for r in experiment.trial.ranks]
     os.kill(pids[rank], signal.SIGKILL)
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended")
@@ -211,11 +227,11 @@ def test_one_rank_killed_while_training(
     assert view.failure.rank == rank
     assert "SIGKILL" in view.failure.error
     assert_equal_to(undisturbed, experiment)
-    # The other rank has saved the last batch: nothing was trained again from batch 20.
+    # The other rank has saved the last batch: nothing was trained again from batch 10.
     assert any(
-        21 <= one.steps_completed < STEPS
+        11 <= one.steps_completed < STEPS
         for one in experiment.checkpoints()
-        if one.steps_completed % 20
+        if one.steps_completed % 10
     )
 
 
@@ -224,8 +240,8 @@ def test_an_exchange_that_does_not_notice_a_killed_rank_is_aborted_and_not_stepp
 ) -> None:
     init = "        self.context = context\n"
     trial = TRIAL_SOURCE.replace(init, f"{init}        be_on_gpus()\n")
-    experiment = submit(client, slow(0.05), AS_ON_GPUS + trial)
-    wait_for_steps(experiment, 21)
+    experiment = submit(client, short(0.1), AS_ON_GPUS + trial)
+    wait_for_steps(experiment, 11)
     os.kill(experiment.trial.ranks[1].view.pid, signal.SIGKILL)
     assert experiment.wait() == "COMPLETED"
     view = experiment.view.trials[0]
@@ -236,7 +252,7 @@ def test_an_exchange_that_does_not_notice_a_killed_rank_is_aborted_and_not_stepp
 
 
 def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -> None:
-    experiment = submit(client, slow(0.05))
+    experiment = submit(client, short(0.1))
     wait_for_steps(experiment, 1)
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     experiment.kill()
@@ -248,7 +264,7 @@ def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -
 
 
 def test_a_canceled_experiment_saves_its_state_first(client: Client) -> None:
-    experiment = submit(client, slow(0.05))
+    experiment = submit(client, short(0.1))
     wait_for_steps(experiment, 5)
     experiment.cancel()
     assert experiment.wait() == "CANCELED"
@@ -277,7 +293,7 @@ def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
     home: DetHome, client: Client
 ) -> None:
     wait_until(lambda: any(agent.connected for agent in client.agents()), "the agent is there")
-    experiment, killed = submit(client, slow(0.1)), submit(client, slow(0.2))
+    experiment, killed = (submit(client, short(pause_s, **ONE_SLOT)) for pause_s in (0.2, 0.4))
     wait_for_steps(experiment, 5)
     wait_for_steps(killed, 5)
     agent = home.agent()

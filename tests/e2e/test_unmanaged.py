@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from det_jupyter.client.imports.unmanaged import take_in
 from det_jupyter.contract.host.paths import data_dir
 from det_jupyter.contract.messages import ExperimentView, LogQuery, State
 from det_jupyter.contract.run.unmanaged import offline_runs
+from tests.forked_python import start_python
 from tests.processes import DetHome, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -35,23 +35,16 @@ with core.init(name="by hand", hparams={"lr": 0.5}) as context:
 """
 
 
-def begin(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
-    (folder / "train.py").write_text(SCRIPT)
-    return subprocess.Popen(
-        [sys.executable, "train.py", *words],
-        cwd=folder,
-        env=os.environ | variables,
-        stdout=subprocess.PIPE,
-        text=True,
+def kill_in_its_block(folder: Path, **variables: str) -> None:
+    """Start the script, and kill it while it waits in its block."""
+    outputs = folder / "stdout", folder / "stderr"
+    environment = os.environ | variables
+    script = start_python(
+        "train.py", "wait", folder=folder, outputs=outputs, environment=environment
     )
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """Kill a script that waits in its block."""
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    wait_until(outputs[0].read_text, "it waits")
+    script.kill()
+    script.wait()
 
 
 def only(home: DetHome) -> ExperimentView:
@@ -63,19 +56,22 @@ def only(home: DetHome) -> ExperimentView:
 def test_a_script_is_an_experiment_that_goes_on_under_its_name(
     home: DetHome, tmp_path: Path
 ) -> None:
-    first = begin(tmp_path)
-    assert first.communicate()[0] == "begun after 0\n"
+    (tmp_path / "train.py").write_text(SCRIPT)
+    first = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert first.stdout == "begun after 0\n"
     view = only(home)
     assert (view.state, view.labels, view.trials[0].best_metric) == (
         State.COMPLETED, ["unmanaged"], 1 / 3,
     )  # fmt: skip
 
-    kill(begin(tmp_path, "wait"))  # its follower reports the end
+    kill_in_its_block(tmp_path)  # its follower reports the end
     failed = wait_until(lambda: (v := only(home)).state is State.ERROR and v, "it has failed")
     assert isinstance(failed, ExperimentView)
     assert "has not left the block of core.init" in failed.message
 
-    kill(begin(tmp_path, "wait", DET_JUPYTER_OFFLINE="1"))
+    kill_in_its_block(tmp_path, DET_JUPYTER_OFFLINE="1")
     folder = str(offline_runs(data_dir()))
     for _ in range(2):  # the second time, all is there
         (taken,) = take_in(folder)

@@ -108,7 +108,7 @@ def test_checkpoints_of_a_large_state_are_seen(client: Client) -> None:
 
 
 def test_a_large_model_with_a_tiny_batch_communicates(client: Client) -> None:
-    large = config(2, width=2000, depth=2, global_batch_size=2)
+    large = config(2, width=1000, depth=2, global_batch_size=2)
     with training(client, large) as [experiment]:
         found = settled(experiment, lambda v: "communication" in {c.kind for c in v.causes})
         assert "optimizations.aggregation_frequency: 4" in str(found.causes)
@@ -116,7 +116,7 @@ def test_a_large_model_with_a_tiny_batch_communicates(client: Client) -> None:
 
 
 def test_a_healthy_trial_is_healthy(client: Client) -> None:
-    with training(client, config(width=768, depth=4)) as [experiment]:
+    with training(client, config(compute_s=0.05)) as [experiment]:
         found = settled(experiment, lambda v: v.kind != "unknown")
         # While others use its core, there is something to gain: that they do not.
         assert found.kind == "healthy" or "The CPU is full" in found.sentence, found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import State
 from det_jupyter.errors import ConfigError, WaitTimeout
+from tests.forked_python import run_python
 from tests.notebook_kernel import notebook
 from tests.problems import said
 from tests.processes import DetHome, wait_until
@@ -20,7 +23,7 @@ pytestmark = pytest.mark.e2e
 CELL = """%%det_experiment --slots 2
 entrypoint: SmallTrial
 hyperparameters: {global_batch_size: 16, pause_s: 0.0}
-searcher: {name: single, metric: error, max_length: {batches: 60}}
+searcher: {name: single, metric: error, max_length: {batches: 30}}
 """
 TOLD = """
 import json
@@ -68,28 +71,40 @@ def test_a_trial_that_resumes_exactly_is_found_identical_and_nothing_is_left(
     told: dict[str, Any],
 ) -> None:
     assert told["is_identical"], told
-    assert told["interruptions"] == [["pause", 20], ["kill", 40]]
-    assert told["steps_completed"] == 60
+    assert told["interruptions"] == [["pause", 10], ["kill", 20]]
+    assert told["steps_completed"] == 30
     assert told["tensors"] > 10
-    assert told["numbers"] == 62  # the losses of 60 batches, their mean, and a validation
+    assert told["numbers"] == 32  # the losses of 30 batches, their mean, and a validation
     assert told["repr"] == (
-        f"identical: {told['tensors']} tensors and 62 reported numbers at batch 60, "
-        "interrupted after batch 20 (paused), 40 (killed)"
+        f"identical: {told['tensors']} tensors and 32 reported numbers at batch 30, "
+        "interrupted after batch 10 (paused), 20 (killed)"
     )
     assert "✓" in told["html"]
     assert told["is_list_as_before"]
+    assert told["is_newest"]
     assert "interrupted" in told["printed"]
 
 
-def test_in_a_notebook_it_runs_and_the_list_is_as_before(told: dict[str, Any]) -> None:
-    assert told["repr"].endswith("interrupted after batch 20 (paused), 40 (killed)")
-    assert told["is_newest"]
+def test_mistakes_are_refused_and_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        """Compare in a fork, unlike in the notebook: to load torch takes seconds."""
+        assert argv[1:3] == ["-P", "-m"]
+        return run_python(*argv[2:], folder=tmp_path)
 
-
-def test_a_trial_that_forgets_is_told_by_the_first_tensor_and_kept(client: Client) -> None:
+    monkeypatch.setattr(subprocess, "run", compare)
     config = small_config(entrypoint="ForgetfulTrial")
     experiment = submit(client, config, FORGETFUL_SOURCE)
     experiment.wait()
+    with pytest.raises(ConfigError) as refused:
+        experiment.verify_resume(pause_at=0, kill_at=60)
+    assert said(refused.value.problems) == [
+        "verify_resume: got pause_at 0, expected a batch from 1 to 59",
+        "verify_resume: got kill_at 60, expected a batch from 1 to 59",
+    ]
+    with pytest.raises(ConfigError, match="the same batch; give two"):
+        experiment.verify_resume(pause_at=5, kill_at=5)
     found = experiment.verify_resume(batches=12, pause_at=5, kill_at=9)
     assert not found
     assert found.steps_completed == 12
@@ -151,22 +166,9 @@ def test_what_fails_or_takes_too_long_leaves_nothing_unless_asked(client: Client
     wait_until(lambda: experiment.state.is_terminal, "it has ended")
     before = {view.id for view in client.experiments()}
     with pytest.raises(WaitTimeout):
-        experiment.verify_resume(timeout=2)
+        experiment.verify_resume(timeout=0.5)
     assert {view.id for view in client.experiments()} == before
     with pytest.raises(WaitTimeout):
-        experiment.verify_resume(timeout=2, keep=True)
+        experiment.verify_resume(timeout=0.5, keep=True)
     kept = [view for view in client.experiments() if view.id not in before]
     assert [view.name for view in kept] == ["small: straight", "small: interrupted"]
-
-
-def test_what_cannot_be_tried_is_refused_with_all_reasons(client: Client) -> None:
-    experiment = submit(client, small_config())
-    experiment.wait()
-    with pytest.raises(ConfigError) as refused:
-        experiment.verify_resume(pause_at=0, kill_at=60)
-    assert said(refused.value.problems) == [
-        "verify_resume: got pause_at 0, expected a batch from 1 to 59",
-        "verify_resume: got kill_at 60, expected a batch from 1 to 59",
-    ]
-    with pytest.raises(ConfigError, match="the same batch; give two"):
-        experiment.verify_resume(pause_at=5, kill_at=5)

@@ -16,8 +16,8 @@ from det_jupyter.errors import RankFailed
 from tests.processes import DetHome, wait_until
 from tests.trials import submit
 
-MUCH = 20_000
-LINES = 50_000
+MUCH = 10_000
+LINES = 20_000
 
 SOURCE = f"""
 import os, signal, time

@@ -50,8 +50,7 @@ from det_jupyter.contract.messages import (
     SystemSampled,
 )
 from det_jupyter.contract.values.lengths import Length
-from tests.fork_source import REPOSITORY
-from tests.forks import fork_source
+from tests.forks import torch_source, with_python_path
 from tests.processes import processes_of, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -288,7 +287,7 @@ class FakeMaster:
 
 
 class AgentProcess:
-    """`python -m det_jupyter.agent`, as a fork with its modules loaded ([m] 0.7 s CPU less).
+    """`python -m det_jupyter.agent`, a fork with its modules loaded, as is its first fork server.
 
     Args:
         home: Its DET_JUPYTER_HOME.
@@ -301,15 +300,12 @@ class AgentProcess:
         self.log = home / "agent.out"
         home.mkdir(exist_ok=True)
         path = os.pathsep.join([*os.environ.get("PYTHONPATH", "").split(), str(ROOT)])
-        source = fork_source(
-            "det_jupyter.agent.run_agent", "tests.integration.forked_agent", PYTHONPATH=REPOSITORY
-        )
-        self.process = source.start(
+        self.process = torch_source().start(
             "tests.integration.forked_agent:run_agent",
             path, 256,  # a low limit of files, to see that it is raised
             argv=["agent", "--target", STAND_IN, *options],
-            environment=os.environ | variables
-            | {paths.HOME_VARIABLE: str(home), "PYTHONPATH": REPOSITORY},
+            environment=with_python_path(os.environ)
+            | variables | {paths.HOME_VARIABLE: str(home)},
             outputs=[self.log, self.log],
         )  # fmt: skip
 

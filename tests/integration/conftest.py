@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from det_jupyter.agent.devices.offered_slots import CPU_SLOTS_VARIABLE
+from tests import forked_programs
 from tests.forked_programs import _programs_are_forks as _programs_are_forks
 from tests.forks import torch_source
 from tests.integration.agent_support import torch_built_for, write_torch
-from tests.integration.parallel_ranks import RankRunner
+from tests.integration.parallel_ranks import RankRunner, SharedRanks
 from tests.integration.rank_forks import RankForks
 from tests.integration.rank_support import Lab, Zygote, opened_lab, running_zygote
 from tests.processes import DetHome, at_home
@@ -49,6 +51,13 @@ def run() -> RankRunner:
     return RankRunner(torch_source())
 
 
+@pytest.fixture(scope="module")
+def shared_ranks() -> Iterator[RankRunner]:
+    """Runs functions on ranks that the tests of a module share; it is the module's `run`."""
+    with closing(SharedRanks(torch_source())) as shared:
+        yield shared
+
+
 @pytest.fixture(scope="session")
 def ranks() -> RankForks:
     """Runs code in processes that load what was captured, all forked from one."""
@@ -67,3 +76,4 @@ def light_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let agents and zygotes find a torch that can do nothing: the real one loads for seconds."""
     write_torch(tmp_path / "packages", torch_built_for(None))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    monkeypatch.setattr(forked_programs, "light_path", str(tmp_path / "packages"))

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,7 @@ from det_jupyter.master.http.guard import Guard
 from det_jupyter.master.service.service import Service
 from det_jupyter.master.service.storing.store import Store
 from det_jupyter.master.service.storing.stored_logs import read_page
-from tests.fork_source import REPOSITORY
-from tests.forks import Fork, fork_source
+from tests.forks import Fork, torch_source, with_python_path
 from tests.processes import DetHome, wait_until
 from tests.unit.master.machine_invariants import check_machine
 
@@ -322,7 +321,7 @@ class MasterProcess:
     """`python -m det_jupyter.master serve --no-agent` in a home of its own.
 
     It is a fork with its modules loaded ([m] 0.1 instead of 0.8 s CPU until it serves).
-    Those that `spawn` starts, and masters with an agent, are started as by a user.
+    Those that `spawn` starts are started as by a user.
     """
 
     def __init__(self, home: Path) -> None:
@@ -339,11 +338,10 @@ class MasterProcess:
         self, main: str = "det_jupyter.master.__main__:main", **variables: str
     ) -> MasterInfo:
         """Start it and wait until it serves."""
-        source = fork_source("det_jupyter.master.__main__", "det_jupyter.master.serve")
-        self._process = source.start(
+        self._process = torch_source().start(
             main,
             argv=["master", "serve", "--no-agent"],
-            environment=self.environ | variables,
+            environment=with_python_path(self.environ) | variables,
         )
         return wait_until(self._info, "the master serves")
 
@@ -362,20 +360,26 @@ class MasterProcess:
             stdout=subprocess.PIPE,
         )
 
+    def fork(self, *arguments: str, outputs: Sequence[Path] = ()) -> Fork:
+        """Start the master's program in a fork; what it starts are forks, too."""
+        return torch_source().start(
+            "tests.forked_main:run_master",
+            argv=["master", *arguments],
+            environment=with_python_path(self.environ),
+            outputs=outputs,
+        )
+
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run a command to its end, in a fork; return exit status and output."""
-        source = fork_source(
-            "det_jupyter.master.__main__", "det_jupyter.master.cli", PYTHONPATH=REPOSITORY
-        )
+        status, output, _ = self.run_with_errors(*arguments)
+        return status, output
+
+    def run_with_errors(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command to its end, in a fork; return exit status, output and errors."""
         with tempfile.TemporaryDirectory() as folder:
             outputs = Path(folder, "out"), Path(folder, "err")
-            fork = source.start(
-                "det_jupyter.master.__main__:main",
-                argv=["master", *arguments],
-                environment=self.environ | {"PYTHONPATH": REPOSITORY},
-                outputs=outputs,
-            )
-            return fork.wait(), outputs[0].read_text()
+            status = self.fork(*arguments, outputs=outputs).wait()
+            return status, outputs[0].read_text(), outputs[1].read_text()
 
     def _info(self) -> MasterInfo | None:
         assert self._process is not None

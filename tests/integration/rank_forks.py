@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.forks import fork_source
+from tests.forks import ForkSource, fork_source, with_python_path
 
-REPOSITORY = Path(__file__).parents[2]
 LOADED = (
     "det_jupyter.contract.host.blobs",
     "det_jupyter.contract.trial.captured",
@@ -15,10 +14,14 @@ LOADED = (
 
 
 class RankForks:
-    """Runs code in fresh processes, which have loaded what a rank needs: that takes 0.4 s CPU."""
+    """Runs code in fresh processes, which have loaded what a rank needs, but not torch.
 
-    def __init__(self) -> None:
-        self._source = fork_source(*LOADED, PYTHONPATH=str(REPOSITORY))
+    Args:
+        source: What they are forked from instead, for code that uses torch.
+    """
+
+    def __init__(self, source: ForkSource | None = None) -> None:
+        self._source = source or fork_source(*LOADED)
 
     def run(self, folder: Path, code: str) -> str:
         """Run code in the folder `rank` of a folder; return what it printed."""
@@ -29,7 +32,7 @@ class RankForks:
             "runpy:run_path",
             *(str(file), None, "__main__"),
             folder=folder / "rank",
-            environment={"PYTHONPATH": str(REPOSITORY), "PATH": "/usr/bin:/bin"},
+            environment=with_python_path({"PATH": "/usr/bin:/bin"}),
             outputs=(out, err),
         )
         assert fork.wait() == 0, err.read_text()

@@ -1,4 +1,4 @@
-"""An agent tells its master who else uses the devices; and a real notebook's kernel is known."""
+"""An agent tells its master who else uses the devices."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 
-import httpx
-import psutil
 import pytest
 
 from det_jupyter.agent.devices.health import DeviceHealth
@@ -29,7 +25,7 @@ from det_jupyter.agent.devices.watch import FakeDevices, WatchPlan, is_own, watc
 from det_jupyter.contract.host.clock_steps import ClockWatch
 from det_jupyter.contract.messages import DeviceProcess, DevicesSeen, SlotView
 from tests.integration.agent_support import FakeMaster, agent_with_master
-from tests.processes import OTHER_EXTENSIONS, wait_until
+from tests.processes import wait_until
 
 ADA = {"pid": 4711, "command": "python train.py", "user": "ada", "memory_bytes": 5_000_000_000}
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
@@ -195,92 +191,6 @@ def test_driver_that_hangs_keeps_nobody_from_leaving() -> None:
         assert len(watched(Source({}, hang), until=lambda told: len(told) == 1)) == 1
     finally:
         hang.set()
-
-
-@contextmanager
-def jupyter_server(folder: Path, token: str) -> Iterator[httpx.Client]:
-    """Run a real Jupyter server whose runtime folder is `folder/runtime`; give a client of it."""
-    root, runtime = folder / "notebooks", folder / "runtime"
-    root.mkdir()
-    environ = {
-        **os.environ,
-        "JUPYTER_RUNTIME_DIR": str(runtime),
-        "JUPYTER_CONFIG_DIR": str(folder),
-    }
-    options = ["--no-browser", "--port=0", f"--ServerApp.root_dir={root}", "--allow-root"]
-    none = dict.fromkeys(("det_jupyter", *OTHER_EXTENSIONS), False)
-    options += [f"--IdentityProvider.token={token}", f"--ServerApp.jpserver_extensions={none}"]
-    with (folder / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_server", *options],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ,
-        )  # fmt: skip
-    try:
-        path = runtime / f"jpserver-{server.pid}.json"
-        info = wait_until(lambda: _read_json(path), "the server is there")
-        header = {"Authorization": f"token {token}"}
-        with httpx.Client(base_url=info["url"], headers=header, timeout=None) as client:
-            wait_until(lambda: _answers(client), "the server answers")
-            yield client
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    with suppress(FileNotFoundError, ValueError):
-        info: dict[str, Any] = json.loads(path.read_text())
-        return info
-    return None
-
-
-def _answers(client: httpx.Client) -> bool:
-    with suppress(httpx.HTTPError):
-        return client.get("api/sessions").is_success
-    return False
-
-
-def kernel_process(kernel_id: str) -> psutil.Process | None:
-    for process in psutil.process_iter(["cmdline"]):
-        if any(f"kernel-{kernel_id}.json" in word for word in process.info["cmdline"] or ()):
-            return process
-    return None
-
-
-def test_kernel_of_a_real_jupyter_server_is_known_with_its_notebook(tmp_path: Path) -> None:
-    with jupyter_server(tmp_path, token="sesame") as client:
-        session = client.post(
-            "api/sessions",
-            json={
-                "path": "deep.ipynb",
-                "name": "deep.ipynb",
-                "type": "notebook",
-                "kernel": {"name": "python3"},
-            },
-        ).json()
-        kernel_id = session["kernel"]["id"]
-        process = wait_until(lambda: kernel_process(kernel_id), "the kernel runs")
-        notebooks = Notebooks(tmp_path / "runtime")
-
-        def seen(now: float) -> DeviceProcess | None:
-            return identify(
-                process.pid,
-                memory_bytes=7,
-                notebook_of=lambda kernel, pid: notebooks.notebook_of(kernel, pid, now),
-            )
-
-        who = seen(now=0.0)
-        assert who is not None
-        assert who.notebook == str(tmp_path / "notebooks" / "deep.ipynb")
-        assert (who.kernel_id, who.user) == (kernel_id, psutil.Process().username())
-        assert "ipykernel" in who.command
-        assert "sesame" not in who.model_dump_json()
-        client.patch(f"api/sessions/{session['id']}", json={"path": "renamed.ipynb"})
-        later = [seen(now) for now in (29.0, 30.0)]
-        assert [Path(who.notebook or "").name for who in later if who] == [
-            "deep.ipynb",
-            "renamed.ipynb",
-        ]
 
 
 def test_notebook_is_not_known_where_no_server_tells_it(tmp_path: Path) -> None:

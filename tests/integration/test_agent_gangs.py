@@ -223,7 +223,7 @@ def test_gang_that_does_not_leave_in_time_is_killed(master: FakeMaster) -> None:
 def test_chatty_rank_is_not_held_up_and_all_its_output_arrives(
     agent: AgentProcess, master: FakeMaster
 ) -> None:
-    num_bytes = 50_000_000
+    num_bytes = 28_000_000  # 16 MiB stay, and a hole has 8
     master.begin(make_plan("chatty", {"0": [["chat", num_bytes]], "1": [["journal", 3]]}))
     ended = master.end_of("chatty")
     assert ended.exit_codes == {0: 0, 1: 0}
@@ -247,20 +247,37 @@ def test_records_reach_the_master_soon(master: FakeMaster) -> None:
     assert statistics.median(lines) == 1  # before the next: an idle agent looks once a second
 
 
+GPUS = [SlotView(id=i, kind="cuda", index=i, name="H100", uuid=f"GPU-{i}") for i in range(2)]
+
+
+@pytest.fixture(scope="module")
+def without_cuda(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_interpreter(tmp_path_factory.mktemp("cpu") / "env", torch=torch_built_for(None))
+
+
 def test_two_interpreters_work_side_by_side(
-    agent: AgentProcess, master: FakeMaster, tmp_path: Path
+    agent: AgentProcess, master: FakeMaster, tmp_path: Path, without_cuda: str
 ) -> None:
-    python = make_interpreter(tmp_path / "env", torch=torch_built_for(None))
     note = tmp_path / "facts"
     acts = [["tell", str(note)], *FOREVER]
     ours = master.begin(make_plan("ours", FOREVER))
-    theirs = master.begin(make_plan("theirs", acts, python=python))
-    assert facts_of(note, 0)["python"] == python
+    theirs = master.begin(make_plan("theirs", acts, python=without_cuda))
+    assert facts_of(note, 0)["python"] == without_cuda
     assert theirs.note == "forked from the zygote"
     assert len(agent.zygotes()) >= 2
     assert len({psutil.Process(rank.pid).ppid() for rank in [*ours.ranks, *theirs.ranks]}) == 2
     for allocation_id in ("ours", "theirs"):
         master.kill(allocation_id)
+
+
+def test_torch_without_cuda_is_not_given_gpus(master: FakeMaster, without_cuda: str) -> None:
+    master.order(StartGang(plan=make_plan("cpu-build", [], python=without_cuda, slots=GPUS)))
+    ended = master.end_of("cpu-build")
+    assert ended.error == (
+        f"the torch of {without_cuda} is built without CUDA but the slots are GPUs; install a "
+        "CUDA build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
+    )
+    assert ended.error_is_final
 
 
 def test_interpreter_that_does_not_exist_is_named(master: FakeMaster) -> None:
@@ -292,20 +309,6 @@ def test_interpreter_without_our_dependencies_is_told_what_is_missing(
     master.order(StartGang(plan=make_plan("bare", [], python=python)))
     error = master.end_of("bare").error
     assert f"{python} cannot run ranks: ModuleNotFoundError: No module named 'pydantic'" in error
-
-
-GPUS = [SlotView(id=i, kind="cuda", index=i, name="H100", uuid=f"GPU-{i}") for i in range(2)]
-
-
-def test_torch_without_cuda_is_not_given_gpus(master: FakeMaster, tmp_path: Path) -> None:
-    python = make_interpreter(tmp_path / "env", torch=torch_built_for(None))
-    master.order(StartGang(plan=make_plan("cpu-build", [], python=python, slots=GPUS)))
-    ended = master.end_of("cpu-build")
-    assert ended.error == (
-        f"the torch of {python} is built without CUDA but the slots are GPUs; install a CUDA "
-        "build of torch there, or set DET_JUPYTER_CPU_SLOTS to train on CPU cores"
-    )
-    assert ended.error_is_final
 
 
 def test_torch_with_cuda_is_given_gpus(master: FakeMaster, tmp_path: Path) -> None:
@@ -380,6 +383,6 @@ def test_ranks_are_started_afresh_where_the_zygote_has_a_second_thread(tmp_path:
         assert "Traceback" in agent.log.read_text()
         (kernel / "kernel.json").write_text(spec)
 
-        started = master.begin(make_plan("orphans", FOREVER, python=python))
+        started = master.begin(make_plan("orphans", FOREVER, python=python, slots=1))
         agent.crash()
         wait_until_gone(*(rank.pid for rank in started.ranks))

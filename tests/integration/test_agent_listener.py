@@ -16,8 +16,7 @@ from fastapi import FastAPI
 from det_jupyter.errors import DetError
 from det_jupyter.master.http import agent_listener
 from det_jupyter.master.http.agent_listener import AgentListener, access_routes
-from det_jupyter.master.http.api import API
-from det_jupyter.master.http.responses import DiskSpace, add_error_handlers
+from det_jupyter.master.http.responses import API, DiskSpace, add_error_handlers
 from det_jupyter.master.service.agents.agent_access import AgentAccess
 from tests.integration.master_support import Bench
 
@@ -168,7 +167,7 @@ def test_agents_of_clusters_and_of_this_computer_are_not_added_or_removed_alone(
 
     async def answers() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://m") as http:
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://m{API}") as http:
             path = f"/agents/{name}/credentials"
             own = f"/agents/{socket.gethostname()}/credentials"  # has not registered yet
             return [await http.delete(path), *[await http.post(p, json={}) for p in (path, own)]]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,12 +21,13 @@ from det_jupyter.agent.runs.run import AgentRun, adopt_runs, new_run
 from det_jupyter.agent.runs.runner import Runner
 from det_jupyter.agent.starting.launcher import Launcher
 from det_jupyter.agent.starting.spawn import Spawner
-from det_jupyter.agent.starting.zygote_process import start_zygote
+from det_jupyter.agent.starting.zygote_process import ZygoteProcess
 from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.agent.tunnel.listener import GangListener
 from det_jupyter.contract.host import paths
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.messages import GangExited, GangLink, GangPlan, Loss, StartGang
+from tests.forks import torch_source
 from tests.integration.agent_support import STAND_IN, make_plan, remote_master
 from tests.unit.agent.tunnel.test_tunnel import certificate
 
@@ -35,11 +38,12 @@ class Computers:
     """Runners of agents `a` and `b`, as on two computers; rank 0 is on `a`."""
 
     def __init__(
-        self, root: Path, zygotes: dict[str, Zygotes], lifeline: int, pair: tuple[str, str]
-    ) -> None:
+        self, root: Path, zygotes: dict[str, Zygotes], lifelines: dict[str, int],
+        pair: tuple[str, str],
+    ) -> None:  # fmt: skip
         self.root = root
         self._zygotes = zygotes
-        self._lifeline = lifeline
+        self._lifelines = lifelines
         self._certificate, self._key = pair
         self.listener = GangListener()
         self.runners: dict[str, Runner] = {}
@@ -54,7 +58,7 @@ class Computers:
                 agents=[name],
                 adopted=[],
                 launcher=Launcher(self._zygotes[name], Spawner()),
-                lifeline_fd=self._lifeline,
+                lifeline_fd=self._lifelines[name],
                 socket_dir=sockets,
                 num_threads=1,
                 remote=remote_master(listener=self.listener) if name == "a" else None,
@@ -88,6 +92,26 @@ class Computers:
         return exited
 
 
+def fork_zygote(lifeline: int) -> tuple[ZygoteProcess, int]:
+    """Start a fork server as `start_zygote` does, but one that has loaded torch.
+
+    Also return the number that the lifeline has there.
+    """
+    log = paths.log_dir() / "zygote.out"
+    ours, theirs = socket.socketpair()
+    with theirs:
+        fork = torch_source().start(
+            "tests.integration.parallel_ranks:become_zygote",
+            STAND_IN,
+            folder=paths.data_dir(),
+            outputs=[log, log],
+            descriptors=[theirs.fileno(), lifeline],
+        )
+    process = cast("subprocess.Popen[bytes]", fork)  # it has the methods that are used
+    started = ZygoteProcess(python=sys.executable, process=process, connection=ours, log=log)
+    return started, fork.descriptors[1]
+
+
 Play = Callable[[Callable[[Computers], Any]], None]
 
 
@@ -110,14 +134,14 @@ def play(
         lifeline, write_end = os.pipe()
 
         async def act() -> None:
-            zygotes = {name: Zygotes(lifeline_fd=lifeline, target=STAND_IN) for name in "ab"}
-            for each in zygotes.values():
-                await each.adopt(
-                    start_zygote(sys.executable, lifeline_fd=lifeline, target=STAND_IN)
-                )
+            zygotes, lifelines = {}, {}
+            for name in "ab":
+                process, lifelines[name] = fork_zygote(lifeline)
+                zygotes[name] = Zygotes(lifeline_fd=lifelines[name], target=STAND_IN)
+                await zygotes[name].adopt(process)
             pair = certificate(tmp_path / "tls")
             with tempfile.TemporaryDirectory(prefix="parts-") as root:
-                computers = Computers(Path(root), zygotes, lifeline, pair)
+                computers = Computers(Path(root), zygotes, lifelines, pair)
                 try:
                     async with computers.running():
                         await scenario(computers)

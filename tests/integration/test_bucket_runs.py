@@ -27,6 +27,7 @@ from det_jupyter.master.background import deleting
 from det_jupyter.master.background.deleting import Removed, remove_files
 from det_jupyter.master.machine.model.commands import DeleteCheckpoints
 from det_jupyter.master.service.address_checks import find_bucket_problems
+from det_jupyter.storage.buckets import objects
 from det_jupyter.storage.buckets.storage import BucketStorage, copies_dir
 from det_jupyter.storage.directory import remove_tree
 from tests.broken_network import broken_network
@@ -330,15 +331,18 @@ def test_deletion_is_repeated_when_the_bucket_is_back(
 
 
 def test_broken_connections_lose_and_double_no_checkpoint(
-    bucket: BucketServer, copies: Path, tmp_path: Path
+    bucket: BucketServer, copies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("_PART_BYTES", "_RANGE_BYTES"):  # an eighth, as all other sizes here
+        monkeypatch.setattr(objects, name, 1 << 20)
     uuids = [f"u{number}" for number in range(1, 5)]
     with broken_network(bucket.url, seed=3) as network:
+        network.most_bytes = (400, 4_000, 512 << 10, 5 << 20)
         location = bucket.location.replace(bucket.url, network.url)
         uploads = of_run(bucket)
         uploads.run.plan = make_plan("1.1.1", [], bucket=location)
         lines = [save(uploads, copies, uuid) for uuid in uuids]
-        large = os.urandom(9 << 20)  # two parts
+        large = os.urandom(9 << 17)  # two parts
         (copies / "u2" / "weights").write_bytes(large)
         records = upload(uploads, *lines)
         assert [record.uuid for record in records if isinstance(record, CheckpointSaved)] == uuids

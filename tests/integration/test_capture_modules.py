@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_source import REPOSITORY
 from tests.integration.capture_notebook import Notebook, open_notebook
-from tests.integration.rank_forks import REPOSITORY, RankForks
+from tests.integration.rank_forks import RankForks
 
 
 @pytest.fixture
@@ -172,7 +173,8 @@ def test_installed_packages_and_det_jupyter_do_not_travel(notebook: Notebook) ->
         "class Trial:\n    x = [sklearn.utils.Bunch, errors.DetError]\n"
         "    def f(self): return numpy, json, psutil",
     )
-    notebook.folder = REPOSITORY  # holds the interpreter's site-packages, or at least det_jupyter
+    # It holds the interpreter's site-packages, or at least det_jupyter.
+    notebook.folder = Path(REPOSITORY)
     modules = notebook.capture().modules
     of_tests = ("tests/", "hatch_build.py")  # which they import
     assert not [name for name in modules if not name.startswith(of_tests)]

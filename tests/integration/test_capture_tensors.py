@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from det_jupyter.contract.trial.captured import load_capsule
 from det_jupyter.pytorch import PyTorchTrial
+from tests.forks import torch_source
 from tests.integration.capture_notebook import Notebook, open_notebook
 from tests.integration.rank_forks import RankForks
 from tests.trials import TRIAL_SOURCE
@@ -29,7 +30,8 @@ DTYPES = [
 
 
 @pytest.fixture(scope="module")
-def notebook(tmp_path_factory: pytest.TempPathFactory, ranks: RankForks) -> Iterator[Notebook]:
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    ranks = RankForks(torch_source())
     with open_notebook(tmp_path_factory.mktemp("tensors"), ranks) as opened:
         opened.run("import torch\nclass Trial:\n    def f(self): return value")
         yield opened
@@ -68,7 +70,7 @@ def strided_tensors(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(tensor=strided_tensors())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_view_of_any_memory_comes_back_as_it_was(
     notebook: Notebook, tensor: torch.Tensor
 ) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
 import torch
 from torch import nn
 
@@ -102,11 +102,15 @@ class Chief:
         saver.finish()
 
 
-def kill_a_chief(
-    _: DistributedContext, location: str, variables: dict[str, str], moment: str
-) -> list[str]:
-    """Fork a chief, kill it at the moment, and return what it has told."""
+def kill_chiefs(
+    _: DistributedContext, variables: dict[str, str], chiefs: dict[str, str]
+) -> list[list[str]]:
+    """Fork a chief for each moment and its location, kill it then; return what each has told."""
     os.environ.update(variables)
+    return [kill_a_chief(location, moment) for moment, location in chiefs.items()]
+
+
+def kill_a_chief(location: str, moment: str) -> list[str]:
     reads, writes = os.pipe()
     if (pid := os.fork()) == 0:
         try:
@@ -121,35 +125,43 @@ def kill_a_chief(
     return lines
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_chief_killed_while_saving_leaves_the_older_checkpoint_whole(
-    run: RankRunner, tmp_path: Path, moment: str
+def test_a_chief_killed_at_any_moment_of_saving_leaves_the_older_checkpoint_whole(
+    run: RankRunner, tmp_path: Path
 ) -> None:
-    storage = DirectoryStorage(tmp_path)
-    first = crash(run, storage, {}, moment)
-    with stored(storage, "next") as path:
-        (path / STATE_FILE).write_bytes(b"")
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([first, "next"])
+    storages = {moment: DirectoryStorage(tmp_path / moment) for moment in MOMENTS}
+    for moment, first in crash(run, storages, {}).items():
+        with stored(storages[moment], "next") as path:
+            (path / STATE_FILE).write_bytes(b"")
+        names = [path.name for path in (tmp_path / moment).iterdir()]
+        assert sorted(names) == sorted([first, "next"]), moment
 
 
-@pytest.mark.parametrize("moment", ["half", "training", "before the commit"])
 def test_a_chief_killed_while_saving_to_a_bucket_leaves_the_older_checkpoint_whole(
-    run: RankRunner, bucket: BucketServer, moment: str
+    run: RankRunner, bucket: BucketServer
 ) -> None:
     storage = BucketStorage(bucket.location)
     variables = {name: os.environ[name] for name in (*KEYS, "HOME", paths.HOME_VARIABLE)}
-    first = crash(run, storage, variables, moment)
+    moments = ("half", "training", "before the commit")
+    firsts = crash(run, dict.fromkeys(moments, storage), variables).values()
     storage.remove_leftovers()
     assert list(copies_dir(paths.data_dir()).iterdir()) == []
     done = [name for name in bucket.objects() if name.endswith(METADATA_FILE)]
-    assert done == [f"{first}/{METADATA_FILE}"]
+    assert sorted(done) == sorted(f"{first}/{METADATA_FILE}" for first in firsts)
 
 
 def crash(
-    run: RankRunner, storage: CheckpointStorage, variables: dict[str, str], moment: str
-) -> str:
-    """Kill a chief at the moment; return the older checkpoint, which is checked."""
-    (lines,) = run(kill_a_chief, 1, storage.location, variables, moment)
+    run: RankRunner, storages: Mapping[str, CheckpointStorage], variables: dict[str, str]
+) -> dict[str, str]:
+    """Kill a chief at each moment; return the older checkpoints, which are checked."""
+    chiefs = {moment: storage.location for moment, storage in storages.items()}
+    (told,) = run(kill_chiefs, 1, variables, chiefs)
+    return {
+        moment: older_checkpoint(storages[moment], lines)
+        for moment, lines in zip(chiefs, told, strict=True)
+    }
+
+
+def older_checkpoint(storage: CheckpointStorage, lines: list[str]) -> str:
     assert "there" in lines
     first, second = (str(line) for line in lines if line != "there")
     with storage.reading(first) as folder:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from det_jupyter.launch import torch_distributed
 from det_jupyter.launch.workers import Worker, run_workers
 from tests.integration.launch_support import (
     failures,
@@ -198,14 +199,20 @@ def test_a_launcher_that_is_killed_leaves_no_rank_and_nothing_of_a_rank(tmp_path
 def test_other_options_are_torchruns_which_starts_the_ranks(tmp_path: Path) -> None:
     env = make_run(tmp_path / "run")
     logs = tmp_path / "logs"
+    shows = """
+        import os, sys
+        names = ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+        rank, size, job = (os.environ[name] for name in names)
+        print("rank", rank, "of", size, "in job", job, *sys.argv[1:])
+    """
     done = launch(
         *("torch_distributed", "--log_dir", logs, "--rdzv_id=7", "--"),
-        *(script(tmp_path, SUMS), "x"),
+        *(script(tmp_path, shows), "x"),
         env=env,
     )
     assert done.returncode == 0, done.stderr
     shown = [(tmp_path / "run" / f"output-{rank}").read_text() for rank in range(2)]
-    assert shown == [f"rank {rank} of 2 x\n" for rank in range(2)]
+    assert shown == [f"rank {rank} of 2 in job 7 x\n" for rank in range(2)]
     assert logs.is_dir()
 
 
@@ -219,11 +226,13 @@ def test_other_options_are_torchruns_which_starts_the_ranks(tmp_path: Path) -> N
         ("--trial model:Trial", "--trial trains in experiments only"),
     ],
 )
-def test_wrong_usage_is_told_in_a_line(words: str, problem: str) -> None:
-    done = launch("torch_distributed", *words.split())
-    assert done.returncode == 2
-    assert done.stderr.decode().startswith(f"torch_distributed: {problem}")
-    assert done.stderr.count(b"\n") == 1
+def test_wrong_usage_is_told_in_a_line(
+    words: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert torch_distributed.main(words.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"torch_distributed: {problem}")
+    assert said.count("\n") == 1
 
 
 def test_a_launcher_of_ones_own_needs_only_wrap_rank(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from starlette.types import Message
 from det_jupyter.contract.messages import PROTOCOL, MasterInfo
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.master.http import responses
-from det_jupyter.master.http.api import API, create_app
+from det_jupyter.master.http.api import create_app
 from det_jupyter.master.http.guard import Guard
+from det_jupyter.master.http.responses import API
 from det_jupyter.master.service.agents.links import AgentLinks
 from det_jupyter.master.service.committing.restoring import restore_machine
 from tests.integration.master_support import (

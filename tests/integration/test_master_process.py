@@ -72,17 +72,15 @@ def submit(info: MasterInfo) -> None:
 
 
 def test_of_many_starters_one_becomes_the_master(master: MasterProcess) -> None:
-    starters = [master.spawn("serve", "--no-agent") for _ in range(5)]
+    starters = [master.fork("serve", "--no-agent") for _ in range(5)]
     wait_until(lambda: sum(s.poll() is None for s in starters) == 1, "the others have left")
     wait_until((master.home / "runtime" / "master.json").exists, "the master serves")
     (serving,) = [s for s in starters if s.poll() is None]
     text = (master.home / "runtime" / "master.json").read_text()
     assert MasterInfo.model_validate_json(text).pid == serving.pid
-    assert [s.returncode for s in starters if s is not serving] == [0] * 4
+    assert [s.poll() for s in starters if s is not serving] == [0] * 4
     serving.terminate()
-    for starter in starters:
-        starter.communicate()
-    assert serving.returncode == 0
+    assert serving.wait() == 0
     assert not (master.home / "runtime" / "master.json").exists()
 
 
@@ -127,31 +125,25 @@ def test_people_can_ask_how_it_is(
 
 
 def test_a_stopped_master_is_told_at_once_and_goes_on_when_it_wakes(
-    lonely: tuple[MasterProcess, MasterInfo],
+    lonely: tuple[MasterProcess, MasterInfo], tmp_path: Path
 ) -> None:
     master, info = lonely
     os.kill(info.pid, signal.SIGSTOP)
     try:
         wait_until(lambda: is_frozen(info.pid), "the master is stopped")
-        starters = [
-            subprocess.Popen(
-                [sys.executable, "-m", "det_jupyter.master", verb],
-                env=master.environ,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for verb in ("status", "stop")
-        ]
+        starters = {
+            errors: master.fork(errors.name, outputs=[tmp_path / "out", errors])
+            for errors in (tmp_path / "status", tmp_path / "stop")
+        }
         began = time.monotonic()
         session = Session(info, locate=lambda: info)
         with pytest.raises(MasterUnreachable, match=f"kill -CONT {info.pid}`"):
             session.get("/status")
         assert time.monotonic() - began < 15  # half of the timeout for its answer
-        for starter in starters:
-            _, errors = starter.communicate()
-            assert starter.returncode == 1
-            assert f"(process {info.pid}) is stopped" in errors
-            assert f"`kill -CONT {info.pid}` lets it go on" in errors
+        for errors, starter in starters.items():
+            assert starter.wait() == 1
+            assert f"(process {info.pid}) is stopped" in errors.read_text()
+            assert f"`kill -CONT {info.pid}` lets it go on" in errors.read_text()
     finally:
         os.kill(info.pid, signal.SIGCONT)
     assert session.get("/status")["master"]["pid"] == info.pid
@@ -198,31 +190,23 @@ def test_a_submission_that_meets_a_stop_is_sent_to_the_next_master(
 def test_a_damaged_database_is_named_with_a_remedy(master: MasterProcess) -> None:
     (master.home / "data").mkdir(parents=True)
     (master.home / "data" / "det.sqlite3").write_bytes(b"not a database" * 1000)
-    starter = subprocess.run(
-        [sys.executable, "-m", "det_jupyter.master", "serve", "--no-agent"],
-        env=master.environ, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    errors = starter.stderr
-    assert starter.returncode == 1
+    status, _, errors = master.run_with_errors("serve", "--no-agent")
+    assert status == 1
     assert "det.sqlite3 cannot be used" in errors
     assert "move it away" in errors
     assert "Traceback" not in errors
 
 
-@pytest.mark.usefixtures("light_torch")
 def test_a_database_of_another_version_is_named_and_no_agent_stays(master: MasterProcess) -> None:
     (master.home / "data").mkdir(mode=0o700, parents=True)
     Store(master.home / "data" / "det.sqlite3").close()
     with closing(sqlite3.connect(master.home / "data" / "det.sqlite3")) as db:
         db.execute("PRAGMA user_version = 99")
-    starter = subprocess.run(
-        [sys.executable, "-m", "det_jupyter.master", "serve"],
-        env=master.environ, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert starter.returncode == 1
-    assert "det.sqlite3" in starter.stderr
-    assert "it belongs to another version of det_jupyter: use that one" in starter.stderr
-    assert "Traceback" not in starter.stderr
+    status, _, errors = master.run_with_errors("serve")
+    assert status == 1
+    assert "det.sqlite3" in errors
+    assert "it belongs to another version of det_jupyter: use that one" in errors
+    assert "Traceback" not in errors
     wait_until(lambda: not processes_of(master.home), "the agent has left")
 
 
@@ -303,13 +287,12 @@ def test_stopping_everything_kills_what_runs_first(master: MasterProcess) -> Non
     submit(info)
     assert agent.next_command()["kind"] == "start_gang"
     agent.report(gang_started())
-    stopping = master.spawn("stop", "--everything")
+    stopping = master.fork("stop", "--everything")
     assert agent.next_command()["kind"] == "kill_gang"
     agent.report(gang_exited(code=-9, killed=True))
     assert agent.next_command()["kind"] == "close_run"
     assert agent.next_command()["kind"] == "leave"
-    stopping.communicate()
-    assert master.wait() == 0
+    assert (stopping.wait(), master.wait()) == (0, 0)
 
 
 def test_what_waits_in_a_notebook_starts_no_master_that_was_stopped(
@@ -328,11 +311,10 @@ def test_what_waits_in_a_notebook_starts_no_master_that_was_stopped(
         experiment = NotebookExperiment(connection.client(), 1)
         waiting = pool.submit(experiment.wait, on_tick=lambda state: seen.set())
         seen.wait()
-        stopping = master.spawn("stop", "--everything")
+        stopping = master.fork("stop", "--everything")
         assert agent.next_command()["kind"] == "kill_gang"
         agent.report(gang_exited(code=-9, killed=True))
-        stopping.communicate()
-        assert (stopping.returncode, master.wait()) == (0, 0)
+        assert (stopping.wait(), master.wait()) == (0, 0)
         error = waiting.exception()
         if error is None:  # the end of the experiment arrived before that of the master
             assert waiting.result() == "CANCELED"

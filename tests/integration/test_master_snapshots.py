@@ -11,6 +11,7 @@ import pytest
 from det_jupyter.contract.messages import Activate, Pause, StartGang
 from det_jupyter.master.machine.machine import Machine, ToAgent
 from det_jupyter.master.machine.model.events import Event
+from det_jupyter.master.service.committing import transaction as transactions
 from det_jupyter.master.service.committing.restoring import restore_machine
 from det_jupyter.master.service.committing.transaction import Transaction
 from det_jupyter.master.service.storing.log_patterns import Matcher
@@ -25,13 +26,14 @@ from tests.unit.master.machine_world import (
     validated,
 )
 
-TRIALS = 1100  # a fifth of them is more than the minimum of 200 events
+LEAST, TRIALS = 20, 110  # a fifth of the trials is more than the minimum of events
 
 
 @pytest.mark.parametrize("events_per_trial", [3, pytest.param(5, marks=pytest.mark.long)])
 def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
-    tmp_path: Path, events_per_trial: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events_per_trial: int
 ) -> None:
+    monkeypatch.setattr(transactions, "_SNAPSHOT_EVERY", LEAST)  # a tenth of what it is
     store = Store(tmp_path / "det.sqlite3")
     machine, taken = Machine(), [0]
 
@@ -53,7 +55,7 @@ def test_snapshots_come_in_even_steps_however_many_events_a_trial_has(
         for event in (*metrics, *completed(100, run), exited(run, codes={0: 0})):
             waiting += tell(event)
     gaps = [later - earlier for earlier, later in pairwise(taken)]
-    assert min(gaps) >= 200
+    assert min(gaps) >= LEAST
     assert max(gaps) <= 0.2 * TRIALS + 1
     assert restore_machine(store).dump() == machine.dump()
     store.close()

@@ -27,6 +27,11 @@ from tests.integration.parallel_samples import (
 )
 
 
+@pytest.fixture(scope="module")
+def run(shared_ranks: RankRunner) -> RankRunner:
+    return shared_ranks
+
+
 def weights_after(distributed: DistributedContext, options: dict[str, Any]) -> Any:
     return Run(distributed, **options).train(6).weights()
 
@@ -55,8 +60,10 @@ def paused(
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_a_paused_run_ends_with_the_same_bits(run: RankRunner, ranks: int) -> None:
-    kinds = [None, "fp16", "bf16", "powersgd"]
-    cases = [({"compression": kind}, 14, 17) for kind in kinds]
+    cases: list[tuple[dict[str, Any], int, int]] = [
+        ({"compression": kind}, 4, 6) for kind in (None, "fp16", "bf16")
+    ]
+    cases.append(({"compression": "powersgd"}, 12, 14))  # it compresses from the tenth batch on
     assert run(paused, ranks, cases) == [[True] * 4] * ranks
 
 
@@ -239,11 +246,15 @@ def found_everywhere(distributed: DistributedContext) -> list[bool]:
     turned = nn.BatchNorm1d(3)
     turned.register_buffer("turned", torch.ones(3, dtype=torch.complex64).conj())
     lazy = nn.LazyLinear(3) if distributed.is_chief else nn.Linear(3, 3)
-    return [*found, *map(is_everywhere, (frozen, turned, lazy))]
+    torch.manual_seed(0)
+    laid_out = nn.Conv2d(2, 2, 3)
+    if distributed.is_chief:
+        laid_out.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # its stub
+    return [*found, *map(is_everywhere, (frozen, turned, lazy, laid_out))]
 
 
 def test_ranks_notice_that_they_have_built_the_same_model(run: RankRunner) -> None:
-    assert run(found_everywhere, 2) == [[True, False, False, False, False]] * 2
+    assert run(found_everywhere, 2) == [[True, False, False, False, False, False]] * 2
 
 
 def untrained(distributed: DistributedContext) -> list[float]:
@@ -284,7 +295,7 @@ def test_a_window_goes_on_with_another_number_of_ranks(run: RankRunner) -> None:
 
 
 def many_buckets(distributed: DistributedContext) -> Any:
-    trained = Run(distributed, compression="powersgd", bucket_mb=0.0002).train(60)
+    trained = Run(distributed, compression="powersgd", bucket_mb=0.0002).train(25)
     return trained.weights()
 
 

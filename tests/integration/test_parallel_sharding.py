@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 
 from det_jupyter.core import DistributedContext
 from det_jupyter.errors import ConfigError
@@ -30,6 +32,11 @@ FLOAT64: dict[str, Any] = {"dtype": torch.float64, "clip": 0.5}
 SHARDED: dict[str, Any] = {**FLOAT64, "sharding": "fsdp"}
 
 
+@pytest.fixture(scope="module")
+def run(shared_ranks: RankRunner) -> RankRunner:
+    return shared_ranks
+
+
 def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     assert one.keys() == other.keys()
     for name, value in other.items():
@@ -37,7 +44,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
 
 
 def weights_after(distributed: DistributedContext, window: int) -> Any:
-    return Run(distributed, window=window, **SHARDED).train(6).weights()
+    return Run(distributed, window=window, **SHARDED).train(4).weights()
 
 
 @pytest.mark.parametrize(("ranks", "window"), [(2, 1), (3, 2)])
@@ -45,7 +52,7 @@ def test_sharded_ranks_train_what_one_rank_trains(
     run: RankRunner, ranks: int, window: int
 ) -> None:
     chief, *others = run(weights_after, ranks, window)
-    assert_same(chief, Run(alone(), window=window, **FLOAT64).train(6).weights())
+    assert_same(chief, Run(alone(), window=window, **FLOAT64).train(4).weights())
     assert others == [{}] * (ranks - 1)
 
 
@@ -72,15 +79,15 @@ def paused(distributed: DistributedContext, window: int, at: int, end: int) -> b
     return same_bits(straight, resumed.load(state, gradients).train(end - at).weights())
 
 
-@pytest.mark.parametrize(("window", "at"), [(1, 3), (3, 5)])
+@pytest.mark.parametrize(("window", "at", "end"), [(1, 2, 4), (3, 5, 6)])
 def test_a_paused_sharded_run_ends_with_the_same_bits(
-    run: RankRunner, window: int, at: int
+    run: RankRunner, window: int, at: int, end: int
 ) -> None:
-    assert run(paused, 3, window, at, 6) == [True] * 3
+    assert run(paused, 3, window, at, end) == [True] * 3
 
 
 def paused_with_buffers(distributed: DistributedContext) -> bool:
-    return resumes_exactly(distributed, {"kind": Centered, **SHARDED}, 4, 7)
+    return resumes_exactly(distributed, {"kind": Centered, **SHARDED}, 2, 4)
 
 
 def test_each_rank_of_a_sharded_run_goes_on_with_its_own_buffers(run: RankRunner) -> None:
@@ -154,25 +161,20 @@ def test_a_parameter_without_dimensions_is_refused(run: RankRunner) -> None:
         assert "scale has none: make it a vector of length 1" in message
 
 
-def compiled(distributed: DistributedContext) -> Any:
-    return {
-        sharding: Run(distributed, compile="aot_eager", sharding=sharding).train(3).weights()
-        for sharding in (None, "fsdp")
-    }
+def compiled(distributed: DistributedContext, sharding: str | None) -> Any:
+    # The backends that change code as well take 1 s CPU to load ([m]).
+    options: dict[str, Any] = {"compile": "eager", "sharding": sharding}
+    before = Counter(counters["frames"])
+    weights = Run(distributed, **options).train(3).weights()
+    return weights, counters["frames"]["ok"] - before["ok"]
 
 
-@pytest.fixture(scope="module")
-def weights_when_compiled(run: RankRunner) -> Any:
-    """The chief's weights, by sharding; each rank loads what compiles for seconds."""
-    weights, _ = run(compiled, 2)
-    return weights
-
-
-@pytest.mark.parametrize("sharding", [None, "fsdp"])
+@pytest.mark.parametrize(("sharding", "parts"), [(None, 1), ("fsdp", 2)])
 def test_a_compiled_model_is_trained_by_ranks_together(
-    weights_when_compiled: Any, sharding: str | None
+    run: RankRunner, sharding: str | None, parts: int
 ) -> None:
-    weights = weights_when_compiled[sharding]
+    (weights, num_compiled), (_, num_other) = run(compiled, 2, sharding)
+    assert (num_compiled, num_other) == (parts, parts)
     expected = Run(alone()).train(3).weights()
     assert list(weights) == list(Blocks().state_dict())
     for name, value in expected.items():

@@ -14,15 +14,20 @@ from tests.integration.parallel_ranks import RankRunner
 from tests.integration.parallel_samples import CPU, Run, same_bits
 
 SIZES = [0.0002, 0.0008, 0.4]  # MiB; the model's gradients are 0.004, so the last holds them all
+TRIED = 1 + 3 * 2 * 6  # batches with an exchange, after which a size is chosen
+
+
+@pytest.fixture(scope="module")
+def run(shared_ranks: RankRunner) -> RankRunner:
+    return shared_ranks
 
 
 def tuned(distributed: DistributedContext, compression: str | None, window: int) -> Any:
     """Train with a tuner whose clock says that batches take long at all but the second size."""
     now = 0.0
-    pytest.MonkeyPatch().setattr(tuning, "time", SimpleNamespace(perf_counter=lambda: now))
-    plain = Run(distributed, compression=compression, window=window).train(60 * window)
+    batches = (TRIED + 2) * window
+    plain = Run(distributed, compression=compression, window=window).train(batches)
     run = Run(distributed, compression=compression, window=window)
-    tuner = BucketTuner([run.model], distributed, CPU, sizes_mb=[*SIZES, 0.8])
     sizes: list[float] = []
     use = run.model.set_bucket_size
 
@@ -31,12 +36,15 @@ def tuned(distributed: DistributedContext, compression: str | None, window: int)
         use(size)
 
     run.model.set_bucket_size = note
-    for batch in range(60 * window):
-        run.train(1)
-        if tuner.decision is None and sizes and sizes[-1] != SIZES[1]:
-            now += 0.02
-        now += 0.001
-        tuner.after_batch(exchanged=(batch + 1) % window == 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "time", SimpleNamespace(perf_counter=lambda: now))
+        tuner = BucketTuner([run.model], distributed, CPU, sizes_mb=[*SIZES, 0.8])
+        for batch in range(batches):
+            run.train(1)
+            if tuner.decision is None and sizes and sizes[-1] != SIZES[1]:
+                now += 0.02
+            now += 0.001
+            tuner.after_batch(exchanged=(batch + 1) % window == 0)
     return [tuner.decision, sizes, same_bits(plain.weights(), run.weights())]
 
 
@@ -62,7 +70,7 @@ def resumed(distributed: DistributedContext) -> Any:
     tuner.restore(given)
     sizes: list[float] = []
     run.model.set_bucket_size = sizes.append
-    for _ in range(50):
+    for _ in range(8):
         run.train(1)
         tuner.after_batch(exchanged=True)
     return [tuner.decision == given, tuner.state() == given, sizes]
@@ -75,7 +83,7 @@ def test_a_decision_is_kept_after_a_pause(run: RankRunner) -> None:
 def tuned_powersgd(distributed: DistributedContext) -> Any:
     run = Run(distributed, compression="powersgd")
     tuner = BucketTuner([run.model], distributed, CPU, sizes_mb=SIZES)
-    for _ in range(45):
+    for _ in range(TRIED):
         run.train(1)
         tuner.after_batch(exchanged=True)
     return [tuner.decision is not None, run.weights()]

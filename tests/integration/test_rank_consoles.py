@@ -1,4 +1,4 @@
-"""Consoles on ranks that train: a real Jupyter Server attaches to a gang of two, over gloo."""
+"""A real Jupyter Server attaches consoles to a gang of two; its notebooks' kernels are known."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
+from det_jupyter.agent.devices.identify import Notebooks, identify
 from det_jupyter.client import Client, Experiment
 from det_jupyter.client.answers.answering import answer
+from det_jupyter.contract.messages import DeviceProcess
 from det_jupyter.front.jupyter_server.rank_kernels import spec_of
 from tests.integration.console_support import Server, jupyter_server
 from tests.processes import DetHome, wait_until
@@ -191,6 +193,46 @@ def test_ranks_are_in_no_list_of_kernels_for_notebooks(server: Server) -> None:
     listed = server.http.get("api/kernelspecs").json()["kernelspecs"]
     assert "python3" in listed
     assert not [name for name in listed if name.startswith("det-")]
+
+
+def kernel_process(kernel_id: str) -> psutil.Process | None:
+    """Return the process of a notebook's kernel."""
+    for process in psutil.process_iter(["cmdline"]):
+        if any(f"kernel-{kernel_id}.json" in word for word in process.info["cmdline"] or ()):
+            return process
+    return None
+
+
+def test_the_kernel_of_a_notebook_is_known_with_its_notebook(server: Server) -> None:
+    """What an agent reports of it where it uses a GPU."""
+    kernel = {"name": "python3"}
+    asked = {"path": "deep.ipynb", "name": "deep.ipynb", "type": "notebook", "kernel": kernel}
+    session = server.http.post("api/sessions", json=asked).json()
+    kernel_id = session["kernel"]["id"]
+    process = wait_until(lambda: kernel_process(kernel_id), "the kernel runs")
+    notebooks = Notebooks(server.runtime)
+
+    def seen(now: float) -> DeviceProcess | None:
+        return identify(
+            process.pid,
+            memory_bytes=7,
+            notebook_of=lambda kernel, pid: notebooks.notebook_of(kernel, pid, now),
+        )
+
+    who = seen(now=0.0)
+    assert who is not None
+    assert who.notebook == str(server.runtime.parent / "deep.ipynb")
+    assert (who.kernel_id, who.user) == (kernel_id, psutil.Process().username())
+    assert "ipykernel" in who.command
+    assert server.http.headers["Authorization"].split()[1] not in who.model_dump_json()
+    path = f"api/sessions/{session['id']}"
+    server.http.patch(path, json={"path": "renamed.ipynb"})
+    later = [seen(now) for now in (29.0, 30.0)]
+    assert [Path(who.notebook or "").name for who in later if who] == [
+        "deep.ipynb",
+        "renamed.ipynb",
+    ]
+    assert server.http.delete(path).status_code == 204
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import psutil
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from det_jupyter.contract.run.journal import BatchMetrics, RunEnded
+from det_jupyter.rank.__main__ import main
+from tests.forks import torch_source
 from tests.integration.rank_support import Gang, Lab
 from tests.integration.test_rank_failures import FRAIL, SLEEP, frail
 from tests.waiting import wait_until
@@ -224,13 +227,21 @@ def test_a_rank_can_be_started_without_the_zygote(lab: Lab) -> None:
     alone = spec.model_copy(update={"place": spec.place.model_copy(update={"lifeline_fd": None})})
     told = lab.data_dir / "spec.json"
     told.write_text(alone.model_dump_json())
-    argv = [sys.executable, "-m", "det_jupyter.rank", "-f", str(folder.connection_file(0))]
     with told.open() as stdin:
-        process = subprocess.Popen(
-            argv, stdin=stdin, env=lab.environment(DET_RANK_SPEC="/dev/stdin")
+        process = torch_source().start(
+            f"{__name__}:be_rank",
+            argv=["rank", "-f", str(folder.connection_file(0))],
+            environment=lab.environment(DET_RANK_SPEC="/dev/stdin"),
+            descriptors=[stdin.fileno()],
         )
     assert process.wait() == 0
     assert folder.output(0).read_text() == "hello\n"
+
+
+def be_rank(stdin: int) -> None:
+    """Be `python -m det_jupyter.rank`, with torch loaded; the test below really starts that."""
+    os.dup2(stdin, 0)
+    main()
 
 
 def test_without_a_rank_to_be_the_worker_is_an_ordinary_kernel(lab: Lab) -> None:

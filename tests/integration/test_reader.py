@@ -19,7 +19,7 @@ from websocket import (
     create_connection,
 )
 
-from det_jupyter.client import Client
+from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import Delete
 from det_jupyter.contract.messages.pages import MOST_UNACKED, PAGE_PROTOCOL
 from det_jupyter.errors import NotFound
@@ -27,6 +27,8 @@ from det_jupyter.reader.server import ReaderState, make_application
 from tests.processes import DetHome
 from tests.reader_pages import Page, ReaderOfMaster
 from tests.trials import slow, small_config, submit, wait_for_steps
+
+ONE_SLOT = {"slots_per_trial": 1}
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,20 @@ def reader(client: Client, home: DetHome) -> ReaderOfMaster:
 def page(reader: ReaderOfMaster) -> Iterator[Page]:
     with reader.page() as page:
         yield page
+
+
+def quick(**changes: Any) -> dict[str, Any]:
+    """Return the configuration of a trial that is soon over."""
+    length = {"name": "single", "metric": "error", "max_length": {"batches": 4}}
+    return small_config(**{"searcher": length, "resources": ONE_SLOT, **changes})
+
+
+@pytest.fixture(scope="module")
+def done(client: Client) -> Experiment:
+    """Return an experiment that is completed, and that no test changes."""
+    experiment = submit(client, quick())
+    experiment.wait()
+    return experiment
 
 
 def lines_of(page: Page, number: int = 1) -> dict[int, dict[str, Any]]:
@@ -112,7 +128,7 @@ def test_half_open_connections_of_others_do_not_fill_the_reader(
 ) -> None:
     process = psutil.Process(reader.process.pid)
     resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (400, 400))
-    with crowd_at(reader, 1000):
+    with crowd_at(reader, 500):
         assert process.num_fds() < 400
         with reader.page() as newcomer:
             assert newcomer.hello["op"] == "hello"
@@ -160,7 +176,7 @@ def test_a_trial_is_in_every_document_until_it_is_over(client: Client, page: Pag
     page.follow(4, "usage", period_s=0.5)
     page.last(1)
     first = submit(client, slow(0.03, name="<b>first</b>", labels=["week 7"]))
-    second = submit(client, small_config())
+    second = submit(client, quick(resources={"slots_per_trial": 2}))
     page.follow(5, "experiment", experiment_id=first.id)
     page.until(lambda: lines_of(page).get(first.id, {}).get("best_metric") is not None)
     page.until(lambda: "2 slots" in (lines_of(page)[second.id]["wait"] or ""))  # first: its turn
@@ -187,15 +203,13 @@ def test_a_trial_is_in_every_document_until_it_is_over(client: Client, page: Pag
 
 
 def test_a_page_that_was_cut_off_gets_what_it_lacks(
-    client: Client, reader: ReaderOfMaster, page: Page
+    client: Client, reader: ReaderOfMaster, page: Page, done: Experiment
 ) -> None:
     page.follow(1, "experiments")  # as the server's own follower does
-    old = submit(client, small_config())
-    old.wait()
     with reader.page() as cut:
         cut.follow(1, "experiments")
-        cut.until(lambda: lines_of(cut).get(old.id, {}).get("status") == "completed")
-    new = submit(client, small_config())
+        cut.until(lambda: lines_of(cut).get(done.id, {}).get("status") == "completed")
+    new = submit(client, quick())
     new.wait()
     with reader.page() as again:
         assert again.hello["instance"] == cut.hello["instance"]
@@ -208,7 +222,7 @@ def test_a_page_that_does_not_acknowledge_is_not_flooded(
     client: Client, reader: ReaderOfMaster
 ) -> None:
     with reader.page(acks=False) as page:
-        trial = submit(client, slow(0.01))
+        trial = submit(client, slow(0.01, resources=ONE_SLOT))
         page.follow(1, "experiments")
         page.follow(2, "experiment", experiment_id=trial.id)
         wait_for_steps(trial, 20)
@@ -223,7 +237,7 @@ def test_a_page_that_does_not_acknowledge_is_not_flooded(
 def test_questions_are_answered_and_changes_need_leave(
     client: Client, reader: ReaderOfMaster, page: Page
 ) -> None:
-    trial = submit(client, slow(0.05))
+    trial = submit(client, slow(0.05, resources=ONE_SLOT))
     wait_for_steps(trial, 2)
     answer = page.ask(1, trial.id, "config")
     assert answer["error"] == ""
@@ -244,7 +258,7 @@ def test_questions_are_answered_and_changes_need_leave(
 def test_a_button_of_a_waiting_trial_carries_its_remedy_out(client: Client, page: Page) -> None:
     holds = submit(client, slow(0.05))
     wait_for_steps(holds, 1)
-    waits = submit(client, small_config())
+    waits = submit(client, quick(resources={"slots_per_trial": 2}))
     page.follow(1, "experiments")
     page.until(lambda: lines_of(page).get(waits.id, {}).get("remedies"))
     (pause,) = [
@@ -262,7 +276,7 @@ def test_a_button_of_a_waiting_trial_carries_its_remedy_out(client: Client, page
 def test_a_deleted_experiment_ends_its_document_with_a_sentence(
     client: Client, page: Page
 ) -> None:
-    gone = submit(client, small_config())
+    gone = submit(client, quick())
     gone.wait()
     page.follow(1, "experiments")
     page.follow(2, "experiment", experiment_id=gone.id)
@@ -279,21 +293,21 @@ def test_a_deleted_experiment_ends_its_document_with_a_sentence(
 
 
 def test_what_is_over_and_goes_on_is_followed_again(client: Client, page: Page) -> None:
-    done = submit(client, small_config())
-    done.wait()
-    page.follow(1, "experiment", experiment_id=done.id)
+    over = submit(client, quick())
+    over.wait()
+    page.follow(1, "experiment", experiment_id=over.id)
     page.until(lambda: page.last(1)["status"] == "completed")
-    done.set_name("renamed")
+    over.set_name("renamed")
     page.until(lambda: page.last(1)["name"] == "renamed")
-    longer = {"name": "single", "metric": "error", "max_length": {"batches": 90}}
-    done.continue_(config={"searcher": longer})
-    page.until(lambda: page.last(1)["summary"] == ["step 90"])
+    longer = {"name": "single", "metric": "error", "max_length": {"batches": 8}}
+    over.continue_(config={"searcher": longer})
+    page.until(lambda: page.last(1)["summary"] == ["step 8"])
 
 
 def test_a_reader_that_was_killed_is_started_again_and_costs_no_trial_anything(
     client: Client, reader: ReaderOfMaster
 ) -> None:
-    trial = submit(client, slow(0.05))
+    trial = submit(client, slow(0.05, resources=ONE_SLOT))
     wait_for_steps(trial, 2)
     with reader.page() as page:
         page.follow(1, "experiment", experiment_id=trial.id)
@@ -311,19 +325,17 @@ def test_a_reader_that_was_killed_is_started_again_and_costs_no_trial_anything(
 
 
 def test_documents_are_made_while_the_master_does_not_answer(
-    home: DetHome, client: Client, reader: ReaderOfMaster, page: Page
+    home: DetHome, reader: ReaderOfMaster, page: Page, done: Experiment
 ) -> None:
-    trial = submit(client, small_config())
-    trial.wait()
     page.follow(1, "experiments")
     page.last(1)
     home.master().suspend()
     try:
         with reader.page() as other:
-            other.follow(1, "experiment", experiment_id=trial.id)
+            other.follow(1, "experiment", experiment_id=done.id)
             assert other.last(1)["status"] == "completed"
             other.follow(2, "experiments")
-            assert str(trial.id) in other.last(2)["rows"]
+            assert str(done.id) in other.last(2)["rows"]
     finally:
         home.master().resume()
 
@@ -332,7 +344,7 @@ def test_a_reader_ends_with_its_master_and_the_next_master_has_another(
     home: DetHome, reader: ReaderOfMaster, page: Page
 ) -> None:
     client = home.client()
-    trial = submit(client, slow(0.05))
+    trial = submit(client, slow(0.05, resources=ONE_SLOT))
     page.follow(1, "experiment", experiment_id=trial.id)
     page.until(lambda: page.last(1)["summary"])
     before, process = page.last(1)["summary"], reader.process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from det_jupyter.contract.messages import CheckpointRef
 from det_jupyter.contract.run.journal import CheckpointSaved
 from det_jupyter.contract.trial.origin import Origin
 from det_jupyter.core import CheckpointContext, DistributedContext, RecordList
@@ -270,6 +271,48 @@ def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_the_chief_has_not_wr
         savepoints.save(1, is_still=True)
     savepoints.save_alone(1, [get_states()])
     assert [record.steps_completed for record in lone.saved()] == [1]
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_a_rank_that_is_left_as_an_older_checkpoint_is_finished_saves_its_own_batch(
+    lone: Lone, monkeypatch: pytest.MonkeyPatch, *, is_chief: bool
+) -> None:
+    """The older one may be finished by then, and is not the one of this batch."""
+    saver = lone.saver
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints._saver = saver
+    lone.gate.opened.set()
+    savepoints.save(1)
+    if not is_chief:
+        saver.drop()
+        saver._uuid = savepoints._uuid  # of the chief, which has ended
+
+    def lose_peer(_: DistributedContext, complete: Callable[[], object]) -> None:
+        complete()
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr("det_jupyter.pytorch.checkpoints.saver.run_on_chief", lose_peer)
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        savepoints.save(2, is_still=True)
+    savepoints.save_alone(2, [get_states()])
+    assert lone.saved()[-1].steps_completed == 2
+
+
+def test_a_rank_that_is_left_saves_that_the_validation_of_its_batch_is_done(lone: Lone) -> None:
+    saver = lone.saver
+    lone.gate.opened.set()
+    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints.save(1, due="rung", is_still=True)
+    savepoints.finish()
+    (before,) = lone.saved()
+    savepoints.save_alone(1, [get_states()])
+    start = RunStart(seed=1, checkpoint=CheckpointRef.built_from(before))
+    resumed = Savepoints(saver.storage, lone.parts, saver.origin, start)
+    resumed.restore()
+    assert resumed.restore_generators() == "rung"
+    resumed.save_alone(1, [get_states()])
+    due = [read_state(Path(one.path))["validation_due"] for one in lone.saved()]
+    assert due == ["rung", None, None]
 
 
 def test_a_rank_that_is_left_does_not_wait_for_an_older_checkpoint(lone: Lone) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +16,15 @@ from det_jupyter.core import RecordList
 from det_jupyter.core.peer_errors import PeerLost
 from det_jupyter.pytorch.training.init import naming_lost_peers
 from det_jupyter.pytorch.training.trainer import leaving_on_interrupt
+from tests.forks import torch_source
 from tests.integration.test_trainer import Certain, fit, weights
 
-# torchrun and each rank load torch ([m] 11 s of CPU). So the ranks train three times: twice in
-# copies of themselves, which meet at a port of their own, because torchrun's serves one group.
+# Each rank loads torch ([m] 3 s of CPU). So the ranks train three times: twice in copies of
+# themselves, which meet at a port of their own, because torchrun's serves one group.
 SCRIPT = """
 import gc, socket, sys, time
 import torch._dynamo  # once, and not in each copy
+from tests.forks import torch_source
 from tests.integration.test_trainer import *
 
 gc.freeze()  # a copy need not visit all of it when it ends
@@ -111,13 +111,17 @@ class Launched:
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """Run the script on two ranks of torchrun."""
     folder = tmp_path_factory.mktemp("torchrun")
-    script = folder / "train.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--standalone", str(script), str(folder)]
-    environment = os.environ | {"PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    return Launched(folder=folder, code=done.returncode, told=done.stdout + done.stderr)
+    script, told = folder / "train.py", folder / "told"
+    script.write_text(f"import sys; sys.path.insert(0, {os.getcwd()!r})\n{SCRIPT}")
+    words = ["torchrun", "--nproc-per-node=2", "--standalone", str(script), str(folder)]
+    torchrun = torch_source().start(
+        "runpy:run_module",
+        *("torch.distributed.run", None, "__main__"),
+        argv=words,
+        outputs=[told, told],
+    )
+    code = torchrun.wait()
+    return Launched(folder=folder, code=code, told=told.read_text())
 
 
 def test_a_script_trains_under_torchrun_as_alone(launched: Launched, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
-from tests.integration.rank_support import Gang, Lab
+from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
 
 # Everything that a resumed run could get wrong: shuffling, dropout on each rank, numbers drawn in
 # the loader's workers and from all three generators, momentum, a schedule, gradients in a window.
@@ -47,7 +48,7 @@ class RestlessTrial(PyTorchTrial):
             torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         )
         self.scheduler = context.wrap_lr_scheduler(
-            torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [5, 20, 35], gamma=0.7),
+            torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [5, 12, 20, 35], gamma=0.7),
             LRScheduler.StepMode.STEP_EVERY_BATCH,
         )
 
@@ -90,13 +91,25 @@ def config(*, num_workers: int = 0, pause_s: float = 0.0, **changes: Any) -> dic
     }
 
 
+def brief(**changes: Any) -> dict[str, Any]:
+    """Return a configuration of 24 batches, of which the 7th, 14th and 21st are validated."""
+    return config(
+        **{
+            "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 24}},
+            "min_validation_period": {"batches": 7},
+            "scheduling_unit": 5,
+            **changes,
+        }
+    )
+
+
 def pause(gang: Gang, after: int) -> None:
     """Ask for a pause once so many batches are journaled."""
     gang.wait_until(lambda: gang.steps_completed() >= after, f"batch {after} is journaled")
     gang.page.raise_signal("preempt")
     ended = gang.ended()
     assert ended.reason == "preempted"
-    assert ended.steps_completed == gang.last_checkpoint().steps_completed < 50
+    assert ended.steps_completed == gang.last_checkpoint().steps_completed < 24
 
 
 def assert_same_weights(one: Gang, other: Gang) -> None:
@@ -106,57 +119,51 @@ def assert_same_weights(one: Gang, other: Gang) -> None:
         assert torch.equal(tensor, got[name]), name
 
 
-@pytest.mark.parametrize(("num_workers", "ranks"), [(0, 1), (2, 2), (0, 3)])
-def test_a_paused_run_ends_bit_identical_to_an_undisturbed_one(
+def reported(*runs: Gang) -> list[tuple[str, int]]:
+    """Return what was reported, and after which batch."""
+    return [(r.group, r.steps_completed) for run in runs for r in run.of(MetricsReported)]
+
+
+@pytest.mark.parametrize(("num_workers", "ranks"), [(2, 1), (0, 3)])
+def test_a_paused_run_ends_bit_identical_to_an_undisturbed_one_and_reports_nothing_twice(
     lab: Lab, num_workers: int, ranks: int
 ) -> None:
-    fast, slow = config(num_workers=num_workers), config(num_workers=num_workers, pause_s=0.05)
+    fast, slow = brief(num_workers=num_workers), brief(num_workers=num_workers, pause_s=0.05)
     undisturbed = lab.start(RESTLESS, fast, ranks=ranks)
     assert undisturbed.ended().reason == "completed"
 
     first = lab.start(RESTLESS, slow, ranks=ranks)
-    pause(first, after=random.randrange(1, 20))
+    pause(first, after=random.randrange(1, 12))
     second = lab.start(RESTLESS, slow, ranks=ranks, checkpoint=first.last_checkpoint())
-    pause(second, after=first.ended().steps_completed + random.randrange(1, 5))
+    pause(second, after=first.ended().steps_completed + random.randrange(1, 4))
     last = lab.start(RESTLESS, fast, ranks=ranks, checkpoint=second.last_checkpoint())
     assert last.ended().reason == "completed"
     assert_same_weights(undisturbed, last)
     assert last.validations()[-1].metrics == undisturbed.validations()[-1].metrics
+    assert last.of(CheckpointSaved)[-1].steps_completed == 24
+    told = reported(first, second, last)
+    assert [steps for group, steps in told if group == "validation"] == [7, 14, 21, 24]
+    training = [steps for group, steps in told if group == "training"]
+    assert training == [5, 7, 10, 14, 15, 20, 21, 24]  # and none for the pauses
+    assert told == reported(undisturbed)
 
 
 def test_a_pause_inside_an_aggregation_window_loses_no_gradient(lab: Lab) -> None:
     aggregating: dict[str, Any] = {"optimizations": {"aggregation_frequency": 7}}
-    undisturbed = lab.start(RESTLESS, config(**aggregating))
-    undisturbed.ended()
     # A checkpoint at batch 10 is three batches into a window.
-    periodic = config(
+    periodic = brief(
         min_checkpoint_period={"batches": 10}, checkpoint_policy="none", **aggregating
     )
     first = lab.start(RESTLESS, periodic)
     first.ended()
     saved = first.of(CheckpointSaved)
-    assert [record.steps_completed for record in saved] == [10, 20, 30, 40, 50]
+    assert [record.steps_completed for record in saved] == [10, 20, 24]
     plan = first.last_checkpoint().model_copy(
         update={"uuid": saved[0].uuid, "path": saved[0].path, "steps_completed": 10}
     )
-    second = lab.start(RESTLESS, config(**aggregating), checkpoint=plan)
+    second = lab.start(RESTLESS, brief(**aggregating), checkpoint=plan)
     second.ended()
-    assert_same_weights(undisturbed, second)
-
-
-def test_a_resumed_run_reports_the_rest_and_nothing_twice(lab: Lab) -> None:
-    first = lab.start(RESTLESS, config(pause_s=0.05))
-    pause(first, after=12)
-    first.ended()
-    second = lab.start(RESTLESS, config(), checkpoint=first.last_checkpoint())
-    second.ended()
-    both = [*first.of(MetricsReported), *second.of(MetricsReported)]
-    steps = [r.steps_completed for r in both if r.group == "validation"]
-    assert steps == [15, 30, 45, 50]
-    assert steps == sorted(set(steps))
-    training = [r.steps_completed for r in both if r.group == "training"]
-    assert training == [10, 15, 20, 30, 40, 45, 50]  # and none for the pause
-    assert second.of(CheckpointSaved)[-1].steps_completed == 50
+    assert_same_weights(first, second)
 
 
 def judged(act: str) -> str:
@@ -165,41 +172,46 @@ def judged(act: str) -> str:
     return f"{parts[0]}        random.random(), torch.rand(3)\n{act}{parts[1]}{parts[2]}"
 
 
-def test_a_run_killed_in_its_last_validation_needs_only_that(lab: Lab) -> None:
-    undisturbed = lab.start(judged(""), config())
-    undisturbed.ended()
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, zygote: Zygote) -> Iterator[Gang]:
+    """Return a run to the end of what draws numbers in its evaluation."""
+    with opened_lab(tmp_path_factory.mktemp("undisturbed"), zygote) as lab:
+        gang = lab.start(judged(""), brief())
+        gang.ended()
+        yield gang
+
+
+def test_a_run_killed_in_its_last_validation_needs_only_that(lab: Lab, undisturbed: Gang) -> None:
     stuck = """
         import pathlib
-        if self.context.position.batch_idx == 49:
+        if self.context.position.batch_idx == 23:
             pathlib.Path("stuck").touch()
             time.sleep(60)
 """
-    first = lab.start(judged(stuck), config())
+    first = lab.start(judged(stuck), brief())
     first.wait_until((lab.cwd / "stuck").exists, "the last validation runs")
     first.kill()
     first.wait_for_all()
-    assert first.last_checkpoint().steps_completed == 50
-    assert [v.steps_completed for v in first.validations()] == [15, 30, 45]
-    second = lab.start(judged(""), config(), checkpoint=first.last_checkpoint())
-    assert second.ended().steps_completed == 50
-    assert [v.steps_completed for v in second.validations()] == [50]
+    assert first.last_checkpoint().steps_completed == 24
+    assert [v.steps_completed for v in first.validations()] == [7, 14, 21]
+    second = lab.start(judged(""), brief(), checkpoint=first.last_checkpoint())
+    assert second.ended().steps_completed == 24
+    assert [v.steps_completed for v in second.validations()] == [24]
     assert second.validations()[0].metrics == undisturbed.validations()[-1].metrics
     assert not second.of(CheckpointSaved)
     assert_same_weights(undisturbed, first)
 
 
 def test_a_run_whose_validation_fails_goes_on_bit_identical_from_the_batch_before_it(
-    lab: Lab,
+    lab: Lab, undisturbed: Gang
 ) -> None:
-    periods: dict[str, Any] = {"min_checkpoint_period": {"batches": 15}}
-    undisturbed = lab.start(judged(""), config(**periods))
-    undisturbed.ended()
-    fails = "        if self.context.position.batch_idx == 29: raise OSError('disk')\n"
-    first = lab.start(judged(fails), config(**periods))
+    periods: dict[str, Any] = {"min_checkpoint_period": {"batches": 7}}
+    fails = "        if self.context.position.batch_idx == 13: raise OSError('disk')\n"
+    first = lab.start(judged(fails), brief(**periods))
     first.wait()
-    assert first.last_checkpoint().steps_completed == 30
-    second = lab.start(judged(""), config(**periods), checkpoint=first.last_checkpoint())
+    assert first.last_checkpoint().steps_completed == 14
+    second = lab.start(judged(""), brief(**periods), checkpoint=first.last_checkpoint())
     second.ended()
-    assert [v.steps_completed for v in second.validations()] == [30, 45, 50]
-    assert [c.steps_completed for c in second.of(CheckpointSaved)] == [45, 50]
+    assert [v.steps_completed for v in second.validations()] == [14, 21, 24]
+    assert [c.steps_completed for c in second.of(CheckpointSaved)] == [21, 24]
     assert_same_weights(undisturbed, second)

@@ -146,10 +146,12 @@ def test_outputs_are_pictures_when_the_setting_says_so_and_live_without_a_kernel
     see_live(shown)
 
 
-def test_notebook_7_draws_live_outputs_from_the_server(
+def test_notebook_7_has_a_tree_and_draws_live_outputs_from_the_server(
     open_page: Callable[[], Page], lab: Lab, book: str, client: Client
 ) -> None:
     page = open_page()
+    page.goto(f"{lab.root}tree?token={lab.token}")
+    expect(page.locator(".jp-DirListing-content")).to_be_visible()
     page.goto(lab.notebook_url(book))
     notebook = LabPage(page)
     expect(page.locator(".jp-Cell")).to_have_count(4)
@@ -165,14 +167,6 @@ def test_notebook_7_draws_live_outputs_from_the_server(
     page.keyboard.press("Enter")
     expect(notebook.experiment(running).view).to_be_visible()
     expect(notebook.sidebar.open().row(running)).to_be_visible()
-
-
-def test_the_tree_of_notebook_7_loads(
-    open_page: Callable[[], Page], lab: Lab, client: Client
-) -> None:
-    page = open_page()
-    page.goto(f"{lab.root}tree?token={lab.token}")
-    expect(page.locator(".jp-DirListing-content")).to_be_visible()
 
 
 def test_the_toolbar_makes_a_cell_an_experiment_and_runs_it(

@@ -85,37 +85,6 @@ def test_tensorboard_opens_on_the_experiment_in_a_tab_of_the_browser(
         board.end()
 
 
-def test_a_reload_brings_back_page_tab_zoom_and_metrics(
-    ui: LabPage, lab: Lab, training: Experiment
-) -> None:
-    ui.run("det:open-experiment", experiment_id=training.id, tab="metrics")
-    page = ui.experiment(training.id)
-    page.panel.get_by_label("loss", exact=True).uncheck()
-    expect(page.panel.locator("figure")).to_have_count(1)
-    plot = page.panel.locator(".u-over").first
-    box = plot.bounding_box()
-    assert box is not None
-    ui.page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
-    ui.page.mouse.down()
-    ui.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=4)
-    ui.page.mouse.up()
-    reset = page.panel.get_by_role("button", name="Whole run")
-    expect(reset).to_be_visible()
-    lab.wait_for_layout(f"det-experiment-page:{training.id}")
-    lab.wait_for_state(
-        "pages",
-        lambda looks: any(
-            look["settings"].get("metrics_zoom") and look["settings"].get("metrics") == ["error"]
-            for look in looks.values()
-        ),
-    )
-    ui.reload()
-    expect(page.tab("Metrics")).to_have_attribute("aria-selected", "true")
-    expect(page.panel.get_by_label("error", exact=True)).to_be_checked()
-    expect(page.panel.get_by_label("loss", exact=True)).not_to_be_checked()
-    expect(reset).to_be_visible()
-
-
 def test_the_running_panel_has_trials_ranks_stacks_and_logs(
     ui: LabPage, training: Experiment
 ) -> None:
@@ -206,12 +175,14 @@ def test_buttons_of_a_page_pause_activate_and_kill(ui: LabPage, trials: Trials) 
     expect(tab).to_contain_text("Canceled")
 
 
-def test_a_search_grows_and_its_trials_are_chosen(ui: LabPage, lab: Lab, trials: Trials) -> None:
+def test_a_search_grows_and_a_reload_brings_back_page_trial_tab_zoom_and_metrics(
+    ui: LabPage, lab: Lab, trials: Trials
+) -> None:
     searcher = {
         "name": "random",
         "metric": "error",
-        "max_trials": 6,
-        "max_length": {"batches": 30},
+        "max_trials": 3,
+        "max_length": {"batches": 45},
     }
     lr = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
     hparams = {"global_batch_size": 16, "pause_s": 0.01, "lr": lr}
@@ -219,15 +190,39 @@ def test_a_search_grows_and_its_trials_are_chosen(ui: LabPage, lab: Lab, trials:
     ui.run("det:open-experiment", experiment_id=search.id)
     page = ui.experiment(search.id)
     rows = page.view.locator("tr[data-trial]")
-    expect(rows).to_have_count(6)
+    expect(rows).to_have_count(3)
     expect(page.badge).to_have_text("Completed")
     rows.nth(2).click()
     chosen = rows.nth(2).get_attribute("data-trial")
     expect(page.view.locator(".det-chosen")).to_contain_text(f"Trial {chosen} ·")
+    page.tab("Metrics").click()
+    page.panel.get_by_label("loss", exact=True).uncheck()
+    expect(page.panel.locator("figure")).to_have_count(1)
+    plot = page.panel.locator(".u-over").first
+    box = plot.bounding_box()
+    assert box is not None
+    ui.page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+    ui.page.mouse.down()
+    ui.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=4)
+    ui.page.mouse.up()
+    reset = page.panel.get_by_role("button", name="Whole run")
+    expect(reset).to_be_visible()
+    lab.wait_for_layout(f"det-experiment-page:{search.id}")
     lab.wait_for_state(
-        "pages", lambda looks: any(str(look["chosen"]) == chosen for look in looks.values())
+        "pages",
+        lambda looks: any(
+            str(look["chosen"]) == chosen
+            and look["settings"].get("metrics_zoom")
+            and look["settings"].get("metrics") == ["error"]
+            for look in looks.values()
+        ),
     )
     ui.reload()
+    expect(page.tab("Metrics")).to_have_attribute("aria-selected", "true")
+    expect(page.panel.get_by_label("error", exact=True)).to_be_checked()
+    expect(page.panel.get_by_label("loss", exact=True)).not_to_be_checked()
+    expect(reset).to_be_visible()
+    page.tab("Overview").click()
     expect(page.view.locator(".det-chosen")).to_contain_text(f"Trial {chosen} ·")
 
 

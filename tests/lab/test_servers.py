@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from det_jupyter.client import Client
 from hatch_build import SOURCES
 from tests.benchmarks.lab_world import add_history
+from tests.browser.lab import start_server
 from tests.lab.pages import LabPage
 from tests.lab.pseudo import find_plain, speaking, write_language
 from tests.lab.servers import Lab
@@ -65,7 +66,8 @@ def lab(
         write_language(languages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(languages), prepend=os.pathsep)
-        lab = Lab(tmp_path_factory.mktemp("notebooks"), arguments, disabled=())  # as users have it
+        folder = tmp_path_factory.mktemp("notebooks")
+        lab = Lab(folder, arguments, disabled=(), start=start_server)  # as users have it
         lab.start()
     yield lab
     shared_tab.leave()

@@ -6,19 +6,25 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.connection import find_master
-from tests.lab.complaints import Complaints
 from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
-from tests.lab.tabs import new_context
+from tests.lab.tabs import SharedTab
 from tests.lab.trials import Trials
 from tests.processes import DetHome, find, wait_until, wait_until_gone
 
 pytestmark = pytest.mark.loses_connection
 PING_MS = 15_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closes_the_tab(shared_tab: SharedTab) -> Iterator[None]:
+    """Leave no turned clock and no wrong token to the journeys that follow."""
+    yield
+    shared_tab.close()
 
 
 @pytest.fixture
@@ -34,18 +40,6 @@ def watched(ui: LabPage, survivor: Experiment) -> tuple[LabPage, Experiment]:
     """JupyterLab with the sidebar and the page of that experiment."""
     watch(ui, survivor)
     return ui, survivor
-
-
-@pytest.fixture
-def timed(browser: Browser, lab: Lab, complaints: Complaints) -> Iterator[LabPage]:
-    """JupyterLab in a browser profile of its own, in which a journey can turn the clock."""
-    context = new_context(browser)
-    context.clock.install()
-    ui = LabPage(context.new_page())
-    complaints.watch(ui.page)
-    ui.open(lab.url("timed"))
-    yield ui
-    context.close()
 
 
 def watch(ui: LabPage, experiment: Experiment) -> None:
@@ -75,24 +69,6 @@ def see_cut(ui: LabPage, experiment: Experiment, state: str, sentence: str) -> N
     expect(page.node.locator(".jp-DetLinkBanner")).to_contain_text(sentence)
     expect(page.view.locator(".det-lost")).to_contain_text("Not live")
     expect(page.view.locator(".det-name")).to_have_text("survives")
-
-
-def test_the_network_goes_and_comes_back(timed: LabPage, survivor: Experiment) -> None:
-    ui, experiment = timed, survivor
-    watch(ui, experiment)
-    context = ui.page.context
-    context.set_offline(True)
-    # Chromium keeps open sockets when it is offline: pings that are not answered find out.
-    wait_until(lambda: cut_after_a_ping(ui), "it is found out")
-    see_cut(ui, experiment, "cut", "Retrying")
-    context.set_offline(False)
-    see_up(ui, experiment)
-
-
-def cut_after_a_ping(ui: LabPage) -> bool:
-    ui.page.context.clock.fast_forward(PING_MS)
-    ui.page.wait_for_timeout(500)  # on a line that is not cut, news would come meanwhile
-    return ui.status.get_attribute("data-det-link") == "cut"
 
 
 def test_the_reader_is_killed(watched: tuple[LabPage, Experiment], home: DetHome) -> None:
@@ -172,6 +148,25 @@ def test_a_master_of_another_version_is_said_with_the_command(
     finally:
         note.write_text(before)
     see_up(ui, experiment)
+
+
+def test_the_network_goes_and_comes_back(ui: LabPage, survivor: Experiment) -> None:
+    context = ui.page.context
+    context.clock.install()  # goes on, until the tab is closed
+    ui.reload()
+    watch(ui, survivor)
+    context.set_offline(True)
+    # Chromium keeps open sockets when it is offline: pings that are not answered find out.
+    wait_until(lambda: cut_after_a_ping(ui), "it is found out")
+    see_cut(ui, survivor, "cut", "Retrying")
+    context.set_offline(False)
+    see_up(ui, survivor)
+
+
+def cut_after_a_ping(ui: LabPage) -> bool:
+    ui.page.context.clock.fast_forward(PING_MS)
+    ui.page.wait_for_timeout(500)  # on a line that is not cut, news would come meanwhile
+    return ui.status.get_attribute("data-det-link") == "cut"
 
 
 def test_a_token_that_is_not_valid_any_more_is_said(

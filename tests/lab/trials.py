@@ -91,8 +91,8 @@ class Trials:
         """Submit one that diverges, and trains on for minutes until a file is there."""
         wait = f"        os.path.exists({str(gate)!r}) or time.sleep(self.pause_s)\n"
         source = f"import os\n{SOURCE}".replace(PAUSE, wait)
-        searcher = {"name": "single", "metric": "error", "max_length": {"batches": 3000}}
-        hparams = {"global_batch_size": 16, "pause_s": 0.1, "lr": 1e30}
+        searcher = {"name": "single", "metric": "error", "max_length": {"batches": 600}}
+        hparams = {"global_batch_size": 16, "pause_s": 0.5, "lr": 1e30}
         resources = {"slots_per_trial": 1}
         config = small_config(
             name=name, searcher=searcher, hyperparameters=hparams, resources=resources

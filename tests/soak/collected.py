@@ -45,6 +45,8 @@ _OWN_FIELDS = {
 }
 # Also the pause of disturbed experiments.
 _CHANGED_BY_USERS = {"name", "resources", "hyperparameters"}
+_MOST_READ = 20
+_read: dict[bytes, dict[str, Any]] = {}  # values of training states, by the digests of their files
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -246,7 +248,7 @@ def _saved(
 def _values(folder: Path) -> dict[str, Any]:
     """Return each value of the state in a checkpoint, and digests of its other files."""
     state = folder / STATE_FILE
-    found = contents(folder) if state.exists() else {}
+    found = _contents(folder, state) if state.exists() else {}
     for name, own in _OWN_FIELDS.items():
         for field, value in _read_json(folder / name).items():
             if field == "config":
@@ -259,6 +261,16 @@ def _values(folder: Path) -> dict[str, Any]:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             found[str(file.relative_to(folder))] = digest[:16]
     return found
+
+
+def _contents(folder: Path, state: Path) -> dict[str, Any]:
+    """Return the values of the training state; copies of a checkpoint are read once."""
+    digest = hashlib.sha256(state.read_bytes()).digest()
+    if digest not in _read:
+        if len(_read) == _MOST_READ:
+            _read.clear()
+        _read[digest] = contents(folder)
+    return dict(_read[digest])
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -57,7 +57,8 @@ async def saved_by_survivors(active: ActiveRun, failed: RankExit | None = None) 
         draft, found = now = _draft_of(active), set(phases(pages))
         if Phase.SAVED in found or (draft is None and found <= {Phase.FAILED, Phase.DONE}):
             break
-        is_writing = draft is not None and not draft.is_written
+        # What is written may be an older checkpoint of the process that saves the last step.
+        is_writing = draft is not None and (Phase.SAVING in found or not draft.is_written)
         io_bytes = _io_bytes(draft.pid) if draft is not None else 0
         if now != last or (is_writing and io_bytes > moved_bytes + _MOVED_BYTES):
             last, moved_bytes, since = now, io_bytes, loop.time()

@@ -13,8 +13,8 @@ Nothing that they write is lost:
                            file in the run's folder `unsent`, which the agent removes
 
 The wait is noted in the control page, from which the agent reports it. It ends when there is room
-again, or when the run was requested to leave: then what is left of the disk is used, and what
-cannot be written fails.
+again, or when the run was requested to leave or other ranks have ended, so that the last step is
+saved now or never: then what is left of the disk is used, and what cannot be written fails.
 """
 
 from __future__ import annotations
@@ -157,14 +157,14 @@ class RoomGate:
         return self._wait(writing, lambda: is_enough_room(folder, needs_bytes), needs_bytes)
 
     def _wait(self, writing: Writing, is_over: Callable[[], bool], needs_bytes: int = 0) -> bool:
-        """Wait; return False if the run was requested to leave, or its folder is gone."""
+        """Wait; return False if the run leaves or ends, or its folder is gone."""
         try:
             page = ControlPage(self._control)
         except (OSError, ValueError):  # user code may have removed the folder
             return False
         since = time.time()
         try:
-            while not page.is_raised("preempt"):
+            while not (page.is_raised("preempt") or page.is_killed() or page.is_parted()):
                 # In each turn: another rank, whose wait has ended, may have cleared the note.
                 page.note_wait(writing, since, needs_bytes)
                 self._sleep(_POLL_S)

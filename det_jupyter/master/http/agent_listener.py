@@ -11,19 +11,21 @@ import logging
 import socket
 import time
 from contextlib import suppress
+from functools import cached_property
 
 from fastapi import APIRouter, FastAPI, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from det_jupyter.contract.host.tls_listener import TlsListener, listen_for_tls
-from det_jupyter.contract.messages import AddAgent, AgentCredentials, Refusal, Wire
+from det_jupyter.contract.messages import AddAgent, AgentCredentials, Wire
 from det_jupyter.errors import Conflict, DetError
-from det_jupyter.master.http.api import API
 from det_jupyter.master.http.guard import BoundedBody, too_large
 from det_jupyter.master.http.responses import (
+    API,
     DiskSpace,
     JsonResponse,
     add_error_handlers,
+    add_routes,
     closing_refusal,
     new_routes,
 )
@@ -96,14 +98,16 @@ def create_agent_app(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
     )
     add_error_handlers(app, DiskSpace(data_dir), service)
-    app.include_router(agent_routes(service, is_remote=True), prefix=API)
-    app.include_router(remote_routes(service, inbox), prefix=API)
-    app.include_router(tunnel_routes(consoles), prefix=API)
-    app.include_router(upload_routes(service, inbox), prefix=API)
-    app.include_router(checked_agent_routes(checks), prefix=API)
+    add_routes(
+        app,
+        agent_routes(service, is_remote=True),
+        remote_routes(service, inbox),
+        tunnel_routes(consoles),
+        upload_routes(service, inbox),
+        checked_agent_routes(checks),
+    )
     return AgentGuard(app, access)
 
 
@@ -119,15 +123,18 @@ class AgentListener:
         self.consoles = Consoles(service)
         self.inbox = CheckpointInbox(service.store.path.parent)
         self.checks = ConnectionChecks(service, access)
-        self._app = create_agent_app(
-            service, access, self.consoles, self.inbox, self.checks, data_dir
-        )
-        self._access = access
+        self._service, self._access, self._data_dir = service, access, data_dir
         self._serving: asyncio.Task[None] | None = None
         self._server: Server | None = None
         self._clusters: set[str] = set()  # clusters whose nodes may become agents at any time
         self._changing = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+
+    @cached_property  # most masters have no agent on another computer
+    def _app(self) -> AgentGuard:
+        return create_agent_app(
+            self._service, self._access, self.consoles, self.inbox, self.checks, self._data_dir
+        )
 
     async def open(self, cluster: str = "") -> int:
         """Start to listen on all interfaces, unless this listens already; return the port.

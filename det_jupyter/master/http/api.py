@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from pydantic.json_schema import models_json_schema
 
 from det_jupyter._version import __version__
 from det_jupyter.contract.messages import MasterInfo, Refusal
 from det_jupyter.master.http.guard import Guard
-from det_jupyter.master.http.responses import DiskSpace, add_error_handlers
+from det_jupyter.master.http.responses import API, DiskSpace, add_error_handlers, add_routes
 from det_jupyter.master.http.routes_agents import agent_routes, unmanaged_routes
-from det_jupyter.master.http.routes_changes import change_routes
+from det_jupyter.master.http.routes_changes import change_routes, describe_changes
 from det_jupyter.master.http.routes_cluster import cluster_routes, master_routes
 from det_jupyter.master.http.routes_experiments import experiment_routes
 from det_jupyter.master.http.routes_models import model_routes
@@ -19,7 +21,21 @@ from det_jupyter.master.http.routes_results import result_routes
 from det_jupyter.master.http.routes_search import search_routes
 from det_jupyter.master.service.service import Service
 
-API = "/api/v1"
+
+class _Application(FastAPI):
+    """Describes requests and refusals when the OpenAPI document is first asked for.
+
+    Most masters are never asked; the descriptions take a third of the application's start.
+    """
+
+    def openapi(self) -> dict[str, Any]:
+        if self.openapi_schema is None:
+            describe_changes(self.routes)
+            _, refusal = models_json_schema(
+                [(Refusal, "serialization")], ref_template="#/components/schemas/{model}"
+            )
+            super().openapi()["components"]["schemas"].update(refusal["$defs"])
+        return super().openapi()
 
 
 def create_app(
@@ -37,17 +53,16 @@ def create_app(
             killed; else they continue under their agent.
         more_routes: Further routes.
     """
-    app = FastAPI(
+    app = _Application(
         title="det_jupyter master",
         version=__version__,
         openapi_url=f"{API}/openapi.json",
         docs_url=None,  # its pages load scripts from the internet
         redoc_url=None,
-        responses={"4XX": {"model": Refusal}, "5XX": {"model": Refusal}},
     )
     disk_space = DiskSpace(info.data_dir)
     add_error_handlers(app, disk_space, service)
-    app.include_router(master_routes(service, info, request_stop, disk_space), prefix=API)
+    add_routes(app, master_routes(service, info, request_stop, disk_space))
     for routes in (
         agent_routes,
         unmanaged_routes,
@@ -58,7 +73,6 @@ def create_app(
         result_routes,
         model_routes,
     ):
-        app.include_router(routes(service), prefix=API)
-    for router in more_routes:
-        app.include_router(router, prefix=API)
+        add_routes(app, routes(service))
+    add_routes(app, *more_routes)
     return Guard(app, info.token)

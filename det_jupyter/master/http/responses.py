@@ -29,6 +29,13 @@ from det_jupyter.master.service.service import Service
 
 logger = logging.getLogger(__name__)
 
+API = "/api/v1"
+# Responses of each route in the OpenAPI document. If these named the class, FastAPI would build a
+# validator of it for each route when a master starts.
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Refusal"}}}}
+    for status in ("4XX", "5XX")
+}
 _CHUNK_CHARS = 1 << 20
 _DISK_CHECK_VALID_S = 2.0
 _DISK_CHECK_TIMEOUT_S = 2.0
@@ -61,7 +68,16 @@ class _StrictRoute(APIRoute):
 
 def new_routes() -> APIRouter:
     """Return a router whose routes refuse bodies that are not standard JSON."""
-    return APIRouter(route_class=_StrictRoute)
+    return APIRouter(prefix=API, route_class=_StrictRoute, responses=REFUSALS)
+
+
+def add_routes(app: FastAPI, *routers: APIRouter) -> None:
+    """Add the routes of routers.
+
+    FastAPI's `include_router` would build each a second time ([m] 60 ms at the first request).
+    """
+    for router in routers:
+        app.router.routes.extend(router.routes)
 
 
 class JsonResponse(Response):

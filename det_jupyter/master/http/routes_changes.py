@@ -8,7 +8,9 @@ from typing import Any, assert_never, get_args
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
+from starlette.routing import BaseRoute
 
 from det_jupyter.config.pools import parse_pools
 from det_jupyter.contract.host import paths
@@ -66,8 +68,15 @@ def _add(routes: APIRouter, service: Service, kind: type[Any]) -> None:
         name=kind.__name__,
         description=kind.__doc__,
         response_model=kind.answer,
-        openapi_extra=_openapi_of(kind),
     )
+
+
+def describe_changes(routes: Sequence[BaseRoute]) -> None:
+    """Add a description of the parameters and the body to each route that changes the state."""
+    kinds = {kind.__name__: kind for kind in get_args(AnyChange)}
+    for route in routes:
+        if isinstance(route, APIRoute) and (kind := kinds.get(route.name)):
+            route.openapi_extra = _openapi_of(kind)
 
 
 def _openapi_of(kind: type[ChangeRequest]) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from det_jupyter.contract.messages import RankKernel, Wire
-from det_jupyter.master.http.api import API
-from det_jupyter.master.http.responses import JsonResponse, LinesResponse, new_routes
+from det_jupyter.master.http.responses import API, JsonResponse, LinesResponse, new_routes
 from det_jupyter.master.service.consoles import Consoles
 
 

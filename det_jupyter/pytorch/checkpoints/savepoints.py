@@ -58,7 +58,7 @@ class Savepoints:
         self._parts = parts
         self._start = start
         self._saved_at = start.steps_completed if start.checkpoint else -1
-        self._precedes_validation = False  # the last checkpoint was saved before a validation
+        self._precedes_validation = False  # the last checkpoint says that a validation is due
         self._state: dict[str, Any] | None = None
         self._uuid = ""
 
@@ -110,6 +110,7 @@ class Savepoints:
             return None
         restore_generators(self._parts.context, state, self._start.seed)
         due: str | None = state["validation_due"]
+        self._precedes_validation = due is not None
         return due
 
     def save(
@@ -161,10 +162,11 @@ class Savepoints:
     ) -> None:
         """Save without the other ranks, unless this batch has a checkpoint; see `Saver`.
 
+        One that was saved before its validation does not count: the next run would validate again.
         An older checkpoint that is being written is finished only if this fails.
         """
-        has_it = self._saved_at == steps_completed and self._saver.close()
-        if has_it:
+        has_its_own = self._saved_at == steps_completed and not self._precedes_validation
+        if has_its_own and self._saver.close():
             return
         try:
             self._saver.save_alone(steps_completed, rng_states, divided)

@@ -1,7 +1,7 @@
 """Checkpoints that are written while training continues.
 
     begin     all ranks   gather, callbacks, copy to CPU memory          training waits
-                          (or write, without a copy, if it waits for the files as well)
+                          (or write, with few copies, if it waits for the files as well)
     (write)   a thread of the chief: write, read back, fsync             training continues
     finish    all ranks   callbacks, rename, record                      training waits, shortly
 
@@ -26,7 +26,7 @@ from det_jupyter.core import CheckpointContext
 from det_jupyter.core.drafts import CheckpointDraft
 from det_jupyter.core.together import run_on_chief, settle
 from det_jupyter.errors import CheckpointError
-from det_jupyter.pytorch.checkpoints.state_snapshot import OwnMemory, SnapshotMemory
+from det_jupyter.pytorch.checkpoints.state_snapshot import SnapshotMemory
 from det_jupyter.pytorch.checkpoints.training_state import (
     ModelStates,
     Parts,
@@ -109,7 +109,7 @@ class Saver:
     latest: str = ""
     _memory: SnapshotMemory = field(default_factory=SnapshotMemory)
     _uuid: str = ""  # uuid of the checkpoint that is being written
-    _is_settled: bool = True  # all ranks know the last one that was begun
+    _is_settled: bool = True  # what was begun or finished last, all ranks have
     _write: _Write | None = None  # on the chief: the thread that writes this checkpoint
 
     @property
@@ -139,7 +139,7 @@ class Saver:
             in_window: Whether this is within an aggregation window: gradients are saved too.
             validation_due: The validation that is still due after these batches; None: none.
             is_still: Training waits for the files anyway, so they are written when this returns,
-                and a state on the CPU is not copied.
+                and models and optimizers on the CPU are not copied.
 
         Raises:
             ConfigError: On the chief: the state has a value that cannot be saved.
@@ -165,7 +165,7 @@ class Saver:
 
     def _start_writing(self, state: dict[str, Any], is_still: bool) -> str:
         is_here = is_still and self.parts.context.device.type == "cpu"
-        copied = snapshot_state(state, OwnMemory() if is_here else self._memory, self.parts)
+        copied = snapshot_state(state, self._memory, self.parts, is_still=is_here)
         draft = self.storage.begin({"steps_completed": state["steps_completed"]})
         self._uuid = draft.uuid
         self._write = _Write(draft, copied, self.origin, self.latest)
@@ -182,7 +182,9 @@ class Saver:
         """
         uuid, self._uuid = self._uuid, ""
         if uuid:
+            self._is_settled = False
             run_on_chief(self.parts.context.distributed, self._complete)  # the others wait for it
+            self._is_settled = True
             self.latest = self.storage.path_of(uuid)
             self.parts.callbacks.on_checkpoint_upload_end(uuid)
 
@@ -206,7 +208,7 @@ class Saver:
         state = state_for_all(
             self.parts, steps_completed=steps_completed, rng_states=rng_states, divided=divided
         )
-        copied = snapshot_state(state, OwnMemory(), self.parts)
+        copied = snapshot_state(state, SnapshotMemory(), self.parts, is_still=True)
         metadata = {"steps_completed": steps_completed}
         draft = self.storage.begin(metadata, self.origin, instead_of_chief=True)
         try:

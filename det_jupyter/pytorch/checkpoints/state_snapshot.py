@@ -23,6 +23,7 @@ Path = tuple[Hashable, ...]  # keys and indices that lead to a value, from the o
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes, torch.Size, torch.dtype})
 _DICTS = (dict, OrderedDict, Counter)
+_STILL = (("models",), ("optimizers",))  # what only the training changes
 
 
 class SnapshotMemory:
@@ -74,11 +75,10 @@ class SnapshotMemory:
         self._used = []
 
 
-class OwnMemory(SnapshotMemory):
+class OwnMemory:
     """The training's own memory on the CPU, for a snapshot of a training that stands still."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._dtypes: dict[int, torch.dtype] = {}
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -95,15 +95,23 @@ class OwnMemory(SnapshotMemory):
 class StateSnapshot:
     """One snapshot.
 
+    Args:
+        memory: For the copies.
+        is_still: Whether the training stands still, so that models and optimizers need no copy.
+            States of callbacks do: the user's threads may change them while they are written, and
+            the file would not be what its checksums say.
+
     Attributes:
         arrays: The dtype of each numpy array and number, by path.
         unsafe: Path and type of each value that cannot be saved.
     """
 
     memory: SnapshotMemory
+    is_still: bool = False
     arrays: dict[Path, str] = field(default_factory=dict)
     unsafe: list[tuple[Path, str]] = field(default_factory=list)
     _copies: dict[tuple[object, ...], torch.Tensor] = field(default_factory=dict)
+    _own: OwnMemory = field(default_factory=OwnMemory)
 
     def take(self, value: Any, path: Path = ()) -> Any:
         """Return a copy of the value, with None for parts that cannot be saved (see `unsafe`)."""
@@ -111,7 +119,7 @@ class StateSnapshot:
         if kind in _PLAIN:
             return value
         if isinstance(value, torch.Tensor):
-            return self._tensor(value)
+            return self._tensor(value, is_own=self.is_still and path[:1] in _STILL)
         if kind in _DICTS:
             return self._dict(value, path)
         if kind in (list, tuple):
@@ -123,11 +131,13 @@ class StateSnapshot:
             return None
         return copy.deepcopy(value)
 
-    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _tensor(self, tensor: torch.Tensor, *, is_own: bool) -> torch.Tensor:
+        memory = self._own if is_own else self.memory
         if tensor.layout is not torch.strided or tensor.numel() == 0:
-            return self.memory.copy(tensor)
+            return memory.copy(tensor)
         # Tied weights share memory under two names; the copies share memory too.
         memory_key = (
+            is_own,
             tensor.data_ptr(),
             tensor.dtype,
             tensor.shape,
@@ -135,7 +145,7 @@ class StateSnapshot:
             tensor.device,
         )
         if memory_key not in self._copies:
-            self._copies[memory_key] = self.memory.copy(tensor)
+            self._copies[memory_key] = memory.copy(tensor)
         return self._copies[memory_key]
 
     def _dict(self, value: Any, path: Path) -> Any:

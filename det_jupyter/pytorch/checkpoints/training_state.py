@@ -19,11 +19,13 @@ import hashlib
 import io
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from traceback import clear_frames
 from typing import Any, Protocol
 
 import torch
@@ -200,13 +202,21 @@ def _own_callbacks(parts: Parts) -> dict[str, Any] | None:
     return None if digest == chiefs else state
 
 
-def snapshot_state(state: dict[str, Any], memory: SnapshotMemory, parts: Parts) -> dict[str, Any]:
+def snapshot_state(
+    state: dict[str, Any], memory: SnapshotMemory, parts: Parts, *, is_still: bool = False
+) -> dict[str, Any]:
     """Return a copy of the state that is independent of the training.
+
+    Args:
+        state: The state.
+        memory: For the copies.
+        parts: The objects whose state it is, for messages.
+        is_still: Whether the training stands still; see `StateSnapshot`.
 
     Raises:
         ConfigError: Values cannot be saved; the error names each, and the object it belongs to.
     """
-    snapshot = StateSnapshot(memory)
+    snapshot = StateSnapshot(memory, is_still)
     copied: dict[str, Any] = snapshot.take(state)
     memory.wait()
     if snapshot.unsafe:
@@ -234,13 +244,14 @@ def write_state(path: Path, state: dict[str, Any], before: str = "") -> None:
     Raises:
         OSError: The disk is full.
     """
-    file = path / STATE_FILE
+    file, handled = path / STATE_FILE, sys.exc_info()[1]
     if before:
         _drop_from_memory(Path(before) / STATE_FILE)
     try:
         with _syncing(file):
             torch.save(state, file)
     except RuntimeError as error:  # torch's error has no cause
+        _free_frames(error, handled)
         free = shutil.disk_usage(path).free  # the user's quota may leave less
         if free >= _NO_ROOM and not why_no_room(path):
             raise
@@ -248,6 +259,17 @@ def write_state(path: Path, state: dict[str, Any], before: str = "") -> None:
         raise OSError(errno.ENOSPC, why, str(path.parent)) from error
     # Verifies the structure; the data is mapped, not read.
     torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+
+
+def _free_frames(error: BaseException | None, handled: BaseException | None) -> None:
+    """Free what the frames of an error hold, and those of errors before it, up to `handled`.
+
+    They are torch's, and hold the file open. So it would fill the disk after it is removed, for as
+    long as its writer waits for room.
+    """
+    while error is not None and error is not handled:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _drop_from_memory(file: Path) -> None:

@@ -74,6 +74,17 @@ class DistributedModel(DistributedDataParallel):
         self._fix_buckets()
         self._register_hook()
 
+    def begin_batch(self, *, exchanges: bool) -> None:
+        """Set whether the backward passes of this batch exchange gradients.
+
+        One that was prepared may have reached no parameter of this model: those of a
+        discriminator are frozen while the generator is trained. DDP would exchange in the next
+        pass instead, also within a window, and a resumed run would not.
+        """
+        self.require_backward_grad_sync = exchanges
+        if not exchanges and not self._unfinished():
+            self.reducer._reset_state()
+
     def prepare_exchange(self, loss: torch.Tensor) -> None:
         """Prepare the exchange of gradients in the next backward pass, if the window ends.
 

@@ -151,12 +151,13 @@ def is_everywhere(model: nn.Module) -> bool:
     """Return whether all ranks have and train this model with the same values. Collective.
 
     Checksums are compared, as ranks draw from one seed: on CPUs, a tenth of the time of sending.
+    Strides count too: DDP exchanges gradients as they are in memory.
     """
     tensors = [*model.parameters(), *model.buffers()]
     own, complement = 0, 0  # no checksum, if not all is plain memory: DDP sends or explains it
     if all(map(_is_plain, tensors)):
         for tensor in tensors:
-            kind = f"{tensor.dtype} {[*tensor.shape]} {tensor.requires_grad}"
+            kind = f"{tensor.dtype} {tensor.shape} {tensor.stride()} {tensor.requires_grad}"
             own = crc32(as_bytes(tensor.detach()).numpy().data, crc32(kind.encode(), own))
         complement = ~own
     both = torch.tensor([own, complement])
@@ -167,7 +168,8 @@ def is_everywhere(model: nn.Module) -> bool:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     is_here = not (is_lazy(tensor) or tensor.is_meta)
-    return is_here and tensor.layout is torch.strided and not tensor.is_conj()
+    is_strided = is_here and tensor.layout is torch.strided
+    return is_strided and not (tensor.is_quantized or tensor.is_conj())
 
 
 def compile_problems(backend: str, device: torch.device) -> list[str]:

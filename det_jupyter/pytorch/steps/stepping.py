@@ -145,7 +145,7 @@ class Stepping:
         position.batch_idx = batch_idx
         self.weight.begin_batch(share)
         for replica in self._replicas:
-            replica.require_backward_grad_sync = position.is_step
+            replica.begin_batch(exchanges=position.is_step)
         if self._replicas and len(position.window) == 1:
             self._share_buffers()
 

@@ -19,7 +19,8 @@ exchange: averaged weights, for example, which are equal on all ranks.
 Nothing is saved, and the next run begins with the last periodic checkpoint, if
 
     a scheduler, or an optimizer of models that are not   its weights are those of no batch
-      sharded, has stepped in the interrupted window
+      sharded, has stepped in the interrupted window,
+      or has changed weights in another way
     the batch completes a report, checkpoint, validation  what of that is done is not known
     one of these, or a user's change, was within the      it is not part of the last step's state
       interrupted window
@@ -28,7 +29,7 @@ Nothing is saved, and the next run begins with the last periodic checkpoint, if
       `optimizations.recover_on_gpus` on one computer
     DeepSpeed divides the state, PowerSGD compresses      parts of the state are lost with the rank
       gradients, or the trial has reducers
-    an optimizer has no hooks                             its steps are not noticed
+    an optimizer has no hooks, a scheduler no count       their steps are not noticed
     callbacks have hooks of checkpoints                   they expect all ranks, or the chief
     callbacks with a state have a hook of batches' start  it would count batches twice
       (in windows of several batches: any hook of batches)
@@ -37,7 +38,7 @@ Pages of ranks on other computers are received from them (far_pages.py), without
 survivors of each computer save by themselves. Sharded models are copied (shard_copies.py); nothing
 is saved of them if a whole computer is lost.
 
-[m] A batch costs 2 µs in a tight loop, and more for models with buffers.
+[m] A batch costs 2 µs in a tight loop, and more for models with buffers or many tensors.
 """
 
 from __future__ import annotations
@@ -48,8 +49,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -69,6 +69,7 @@ from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
 from det_jupyter.pytorch.training.far_pages import FarPages
+from det_jupyter.pytorch.training.kept_state import KeptState
 from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
 from det_jupyter.pytorch.training.shard_copies import CopyLost, ShardCopies
 from det_jupyter.pytorch.training.whole_state import can_save_for_all
@@ -101,6 +102,8 @@ class LastStep:
         info, distributed = core.info, core.distributed
         if info is None or info.plan.is_program or distributed.size == 1:
             return None
+        if not info.addresses and distributed.local_size < distributed.size:
+            return None  # ranks started by hand on several computers: no agent connects them
         page = cls._create_page(info, context, core, callbacks)
         have_all = [page is not None]
         if info.addresses or any(map(is_sharded, context.models)):  # all exchange, or none does
@@ -134,17 +137,13 @@ class LastStep:
     def __post_init__(self) -> None:
         context, models = self.context, self.context.models
         self._in_windows = context.position.aggregation_frequency > 1
-        self._buffers = buffers_of(models)
-        self._kept = [torch.empty_like(buffer) for buffer in self._buffers]
+        self._kept = KeptState(context)
+        self._buffers = self._kept.buffers
         if any(map(is_sharded, models)) and (info := self.core.info) is not None:
             elsewhere = () if self.far is None else self.far.pages
             self.shards = ShardCopies(
                 self.core.distributed, models, context.optimizers, info.folder, elsewhere
             )
-        self._schedulers = [one.scheduler for one in context.lr_schedulers]
-        self._scheduled: list[Any] = []
-        self._groups: list[dict[str, Any]] = []  # of all optimizers, without their parameters
-        self._group_lists: list[Any] = []
         self._rows: list[tuple[int, Sequence[Number], Number]] = []  # not read from the device
         self._slot, self._older = (
             (slot.head, slot.states, in_page(self._buffers, slot.buffers))
@@ -153,7 +152,7 @@ class LastStep:
 
     def begin(self, steps_completed: int) -> None:
         """Note the state with which this run begins, after it was restored."""
-        self._group_lists = [optimizer.param_groups for optimizer in self.context.optimizers]
+        self._kept.begin()
         self.note(steps_completed)
 
     def note(self, steps_completed: int) -> None:
@@ -228,18 +227,10 @@ class LastStep:
 
     def keep(self, index: int) -> None:
         """Keep what the trial may change before its optimizers step; batch `index` begins."""
-        self._groups = [*map(dict.copy, chain.from_iterable(self._group_lists))]
-        if self._schedulers:
-            self._scheduled = self._schedulers_steps()
-        if self._buffers:
-            with torch.no_grad():
-                torch._foreach_copy_(self._kept, self._buffers)
-            if self.watch is not None:
-                self.watch.mark_received()
+        self._kept.keep()
+        if self._buffers and self.watch is not None:
+            self.watch.mark_received()
         self._kept_at = index
-
-    def _schedulers_steps(self) -> list[Any]:
-        return [getattr(scheduler, "last_epoch", None) for scheduler in self._schedulers]
 
     def forget(self) -> None:
         """Note that the last state is to change, until it is noted again."""
@@ -295,7 +286,7 @@ class LastStep:
     def _save(self, steps: int, write: Callable[[list[RngStates]], object]) -> bool:
         """Return whether this rank or another one has saved a step."""
         is_kept = self._kept_at == steps
-        if is_kept and self._schedulers and self._schedulers_steps() != self._scheduled:
+        if is_kept and self._kept.is_torn:
             return False
         own = self.core.distributed.rank
         self.page.set_phase(Phase.READY, steps)
@@ -317,9 +308,12 @@ class LastStep:
         if len(slots) != len(pages):
             return False
         if is_kept:
-            self._set_back()
+            self._check_received()
+            self._kept.set_back()
         elif own and self._buffers:
-            self._take_buffers(slots[0], slots[own])
+            self._check_received()
+            chiefs, ours = (in_page(self._buffers, slots[rank].buffers) for rank in (0, own))
+            self._kept.take_buffers(chiefs, ours)
         write([self._unpacked(slot) for slot in slots])
         repeats = self.context.position.batch_idx + 1 - steps
         self.core.sink.write(LastStepSaved(at=time.time(), steps_completed=steps, repeats=repeats))
@@ -372,36 +366,7 @@ class LastStep:
             if phase in _CAN_SAVE and pages[rank].is_alive
         }
 
-    def _set_back(self) -> None:
-        """Set back what was changed since the last step."""
-        lists = [optimizer.param_groups for optimizer in self.context.optimizers]
-        groups = [group for groups in lists for group in groups]
-        is_same = all(now is then for now, then in zip(lists, self._group_lists, strict=True))
-        if not is_same or len(groups) != len(self._groups):
-            raise CheckpointError("the trial has added groups of parameters in the batch")
-        for group, kept in zip(groups, self._groups, strict=True):
-            group.update(kept)
-        self._check_buffers()
-        if self._buffers:
-            with torch.no_grad():
-                torch._foreach_copy_(self._buffers, self._kept)
-
-    def _take_buffers(self, chiefs: StepSlot, own: StepSlot) -> None:
-        """Set buffers to those that the chief would have sent next."""
-        self._check_buffers()
-        found = [(kept, kept) for kept in self._kept]  # unless rank 0's are not here
-        if of_chief := in_page(self._buffers, chiefs.buffers):
-            found = [*zip(of_chief, in_page(self._buffers, own.buffers), strict=True)]
-        for buffer, (theirs, ours) in zip(self._buffers, found, strict=True):
-            if torch.equal(buffer, ours):
-                with torch.no_grad():
-                    buffer.copy_(theirs)
-            elif ours is theirs:
-                raise CheckpointError("rank 0 has buffers that are not here")
-
-    def _check_buffers(self) -> None:
-        if [*map(id, buffers_of(self.context.models))] != [*map(id, self._buffers)]:
-            raise CheckpointError("the trial has replaced buffers of its models in the batch")
+    def _check_received(self) -> None:
         is_sender = self.core.distributed.rank == 0
         if self._buffers and not (self.watch is None or is_sender or self.watch.has_received):
             raise CheckpointError("buffers of rank 0 were not received as a whole")

@@ -8,6 +8,7 @@ import torch
 
 from det_jupyter.core import TrialInfo
 from det_jupyter.pytorch.parallel import DistributedModel, is_sharded
+from det_jupyter.pytorch.training.kept_state import counts_steps
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
 from det_jupyter.pytorch.trial.context import PyTorchTrialContext
 
@@ -32,6 +33,8 @@ def can_save_for_all(info: TrialInfo, context: PyTorchTrialContext, callbacks: C
     rank = context.distributed.rank
     is_copied = all(map(is_sharded, models)) and can_copy(info, rank, context.device, callbacks)
     if not models or not (is_whole or is_copied) or context.reducers.are_there:
+        return False
+    if not all(counts_steps(one.scheduler) for one in context.lr_schedulers):
         return False
     in_windows = context.position.aggregation_frequency > 1
     return context.stepping.sees_steps and not have_to_be_called(callbacks, in_windows)

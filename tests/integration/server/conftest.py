@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_server import _sysinfo
 from jupyter_server.auth import Authorizer
 from traitlets.config import Config
 
@@ -67,6 +68,17 @@ def jp_server_config(
             "DetJupyterApp": options,
         }
     )
+
+
+@pytest.fixture  # type: ignore[no-redef]  # as pytest-jupyter means it
+def jp_nbconvert_templates() -> None:
+    """Copy no templates of nbconvert, which pytest-jupyter does for each server."""
+
+
+@pytest.fixture(autouse=True)
+def _server_asks_git_for_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep servers from starting git, as they do where they lie in a repository."""
+    monkeypatch.setattr(_sysinfo, "pkg_commit_hash", lambda folder: ("", ""))
 
 
 @pytest.fixture

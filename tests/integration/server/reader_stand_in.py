@@ -27,8 +27,7 @@ from tornado.web import Application
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from det_jupyter.contract.messages import MasterInfo
-from tests.fork_source import REPOSITORY
-from tests.forks import Fork, fork_source
+from tests.forks import Fork, torch_source, with_python_path
 from tests.integration.server.master_stand_in import announce, master_stand_in, reply
 
 _FRAME = "x" * 65536
@@ -129,11 +128,10 @@ class ReaderStandIn:
     def start(self) -> Fork:
         """Start the process."""
         assert self.process is None
-        source = fork_source("tornado.httpserver", "tornado.websocket", PYTHONPATH=REPOSITORY)
-        self.process = source.start(
+        self.process = torch_source().start(
             f"{__name__}:serve",
             self.info.token,
-            environment=os.environ | {"PYTHONPATH": REPOSITORY},
+            environment=with_python_path(os.environ),
             descriptors=[self._listener.fileno()],
         )
         return self.process

@@ -13,13 +13,18 @@ from tornado.websocket import WebSocketClientConnection
 
 from det_jupyter._version import __version__
 from det_jupyter.front.jupyter_server import reader_sockets
+from tests.forks import PYTHON_PATH
 from tests.integration.server.support import Client, heard
 from tests.processes import DetHome, det_home, find
 from tests.waiting import until
 
 
 @pytest.fixture
-def home(tmp_path: Path, light_torch: None) -> Iterator[DetHome]:
+def home(tmp_path: Path, jp_environ: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[DetHome]:
+    # pytest-jupyter sets it; with the former one the master is a fork (tests/forked_programs.py).
+    monkeypatch.setenv("PYTHONPATH", PYTHON_PATH or "")
+    if PYTHON_PATH is None:
+        monkeypatch.delenv("PYTHONPATH")
     with det_home(tmp_path / "det", {}) as home:
         yield home
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import io
 import logging
 import os
@@ -365,3 +366,14 @@ def test_the_command_line_of_an_agent_elsewhere_is_passed_on(
     monkeypatch.setattr(sys, "stdin", io.StringIO("the credentials"))
     with pytest.raises(SystemExit, match=f"another agent uses {paths.data_dir()}"):
         run_main(monkeypatch, "--credentials")
+
+
+def test_a_missing_sniffio_is_not_searched_for_in_each_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "sniffio", raising=False)
+    module._note_absence_of_sniffio()
+    assert ("sniffio" in sys.modules) is (importlib.util.find_spec("sniffio") is None)
+    if "sniffio" in sys.modules:
+        with pytest.raises(ModuleNotFoundError, match="sniffio"):
+            importlib.import_module("sniffio")

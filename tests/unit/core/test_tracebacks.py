@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import signal
 import threading
 from multiprocessing.connection import Connection
@@ -63,6 +64,61 @@ def test_an_error_is_told_with_its_cause_and_the_cells_lines(cell: dict[str, Any
     assert "  Cell In[3], line 3, in inner\n    return 1 / x\n" in lines
     assert "The above exception was the direct cause" in lines
     assert "<cell>" not in lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "function"),
+    [
+        (["1 / x  # here"], "ZeroDivisionError: division by zero", "train_batch"),
+        (
+            ["import nowhere  # here"],
+            "ModuleNotFoundError: No module named 'nowhere'",
+            "train_batch",
+        ),
+        (["sys.exit(1)  # here"], "SystemExit: 1", "train_batch"),
+        (["sys.exit('no data')  # here"], "SystemExit: no data", "train_batch"),
+        (["raise KeyboardInterrupt  # here"], "KeyboardInterrupt", "train_batch"),
+        (["bytearray(1 << 60)  # here"], "MemoryError", "train_batch"),
+        (["torch.empty(1 << 60)  # here"], "RuntimeError: .*allocate memory", "train_batch"),
+        (
+            ["torch.nn.Linear(2, 1)(torch.ones(3))  # here"],
+            "RuntimeError: .*shapes cannot be multiplied",
+            "train_batch",
+        ),
+        (
+            ["def deeper(): deeper()  # here", "deeper()"],
+            "RecursionError: maximum recursion depth exceeded",
+            "deeper",
+        ),
+        (
+            ["raise ExceptionGroup('both', [KeyError('one'), ValueError('two')])  # here"],
+            "ExceptionGroup: both",
+            "train_batch",
+        ),
+        (
+            [
+                "before = signal.signal(signal.SIGUSR1, lambda *_: 1 / x)  # here",
+                "try: signal.raise_signal(signal.SIGUSR1)",
+                "finally: signal.signal(signal.SIGUSR1, before)",
+            ],
+            "ZeroDivisionError: division by zero",
+            "<lambda>",
+        ),
+    ],
+)
+def test_what_python_code_raises_is_told_with_its_line(
+    lines: list[str], error: str, function: str
+) -> None:
+    code = ["import signal, sys, torch", "def train_batch(x):", *(f"    {line}" for line in lines)]
+    linecache.cache["<cell>"] = (1, None, [f"{line}\n" for line in code], "<cell>")
+    namespace: dict[str, Any] = {}
+    exec(compile("\n".join(code), "<cell>", "exec"), namespace)
+    with pytest.raises(BaseException) as caught:  # noqa: PT011  # whatever it is
+        namespace["train_batch"](0)
+    explanation = names().explain(caught.value)
+    assert re.match(f"^{error}", explanation.error)
+    (number,) = [n for n, line in enumerate(code, 1) if line.endswith("# here")]
+    assert explanation.where == f"Cell In[3], line {number}, in {function}"
 
 
 def test_our_frames_are_left_out_and_the_users_is_the_place(

@@ -192,6 +192,18 @@ def test_a_slow_checkpoint_has_no_limit_while_bytes_are_read_or_written(
     assert waited_s >= 1.0 if moves else 0.2 <= waited_s < 5.0
 
 
+def test_the_files_of_an_older_checkpoint_do_not_end_the_wait_for_the_last_step(
+    active: ActiveRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survivors, "SAVE_S", 0.2)
+    grown = count(0, 1 << 21)
+    monkeypatch.setattr(survivors, "_io_bytes", lambda pid: next(grown))
+    begin_checkpoint(active, is_written=True)
+    with closing(StepPage.create(active.run.dir.step(0), os.getpid())) as page:
+        page.set_phase(Phase.SAVING, 4)
+        assert wait(active, end_after_s=1.0) >= 1.0
+
+
 def test_bytes_of_a_process_are_counted() -> None:
     before = survivors._io_bytes(os.getpid())
     with open(os.devnull, "wb", buffering=0) as file:

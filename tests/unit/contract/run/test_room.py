@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.journal import FirstStep, RankFailure
 from det_jupyter.core.journal import Journal
 from tests.unit.contract.run.small_disk import FULL, Disk, gives, small_disk
@@ -151,6 +153,19 @@ def test_checkpoint_waits_while_three_before_it_are_not_uploaded(disk: Disk) -> 
     disk.gate.note_unsent("u4")
     disk.page.raise_signal("preempt")  # then its last state is saved as well
     assert disk.gate.write_checkpoint("/storage", 5, lambda: "saved", list) == "saved"
+
+
+@pytest.mark.parametrize("note", [ControlPage.note_killed, ControlPage.note_parted])
+def test_a_rank_that_is_left_waits_neither_for_room_nor_for_uploads(
+    disk: Disk, note: Callable[[ControlPage], None]
+) -> None:
+    disk.free = 0
+    disk.folder.unsent.mkdir()
+    for uuid in ("u1", "u2", "u3"):
+        disk.gate.note_unsent(uuid)
+    note(disk.page)
+    assert disk.gate.write_checkpoint("/storage", 5, lambda: "saved", list) == "saved"
+    assert disk.seen == []
 
 
 def test_storage_that_is_no_folder_has_no_room_that_is_known(disk: Disk) -> None:

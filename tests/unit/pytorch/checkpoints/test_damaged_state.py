@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from traceback import walk_tb
 from types import SimpleNamespace
 from zipfile import ZipFile
 
@@ -73,6 +75,23 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(OSError, match=rf"\(4096 bytes free\): '{tmp_path}'$"):
         write_state(folder, state)
+
+
+def test_a_file_that_could_not_be_written_is_closed_while_its_error_is_handled(
+    tmp_path: Path,
+) -> None:
+    """Else it would fill the disk after it is removed."""
+    (tmp_path / STATE_FILE).symlink_to("/dev/full")
+    state = {"format": FORMAT, "models": [{"w": torch.zeros(9000)}], "arrays": {}}
+    before = os.listdir("/dev/fd")
+    try:
+        raise KeyError("of a rank that is left")
+    except KeyError as earlier:
+        (*_, (frame, _)) = walk_tb(earlier.__traceback__)
+        with pytest.raises(RuntimeError, match="enforce fail") as caught:
+            write_state(tmp_path, state)
+        assert len(os.listdir("/dev/fd")) == len(before), caught
+        assert frame.f_locals["state"] is state
 
 
 def test_storage_that_cannot_be_written_is_told_before_anything_is_saved(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ from det_jupyter.pytorch.checkpoints.restore import (
     restore_training,
 )
 from det_jupyter.pytorch.checkpoints.state_snapshot import (
-    OwnMemory,
     SnapshotMemory,
     StateSnapshot,
     restore_arrays,
@@ -438,17 +437,22 @@ def test_tensors_that_an_optimizer_shares_between_parameters_stay_shared(tmp_pat
 def test_memory_of_its_own_is_not_copied_and_a_part_is_saved_without_the_rest() -> None:
     whole = torch.arange(1000.0)
     part = whole[3:5]
-    taken = StateSnapshot(OwnMemory()).take({"whole": whole, "part": part})
-    assert taken["whole"].data_ptr() == whole.data_ptr()
-    assert torch.equal(taken["part"], part)
-    assert taken["part"].untyped_storage().nbytes() == part.nbytes
+    state = {"models": [{"whole": whole, "part": part, "tied": part}], "callbacks": [whole]}
+    taken = StateSnapshot(SnapshotMemory(), is_still=True).take(state)
+    (model,) = taken["models"]
+    assert model["whole"].data_ptr() == whole.data_ptr()
+    assert torch.equal(model["part"], part)
+    assert model["part"].untyped_storage().nbytes() == part.nbytes
+    assert model["tied"] is model["part"]
+    whole += 1  # by a thread of the user's
+    assert taken["callbacks"][0].tolist() == [*range(1000)]
 
 
 def test_a_state_may_have_views_of_its_own_memory_as_another_type() -> None:
     turns = torch.polar(torch.ones(3), torch.arange(3.0))
     state = {"turns": turns, "parts": torch.view_as_real(turns)}
     file = io.BytesIO()
-    torch.save(StateSnapshot(OwnMemory()).take(state), file)
+    torch.save(StateSnapshot(SnapshotMemory(), is_still=True).take({"models": [state]}), file)
     file.seek(0)
-    loaded = torch.load(file, weights_only=True)
+    (loaded,) = torch.load(file, weights_only=True)["models"]
     assert all(torch.equal(loaded[name], value) for name, value in state.items())

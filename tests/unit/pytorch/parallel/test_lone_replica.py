@@ -238,6 +238,32 @@ def test_what_is_frozen_within_a_window_keeps_its_gradient() -> None:
     assert model.module.always.weight.grad is not None
 
 
+def test_an_exchange_that_no_pass_has_begun_is_not_made_within_the_next_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exchanged = list[torch.Tensor]()
+
+    def exchange(buffer: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        exchanged.append(buffer)
+        done = torch.futures.Future[torch.Tensor]()
+        done.set_result(buffer)
+        return done
+
+    def register(model: DistributedModel) -> None:
+        model.register_comm_hook(None, lambda _, bucket: exchange(bucket.buffer()))
+
+    monkeypatch.setattr(DistributedModel, "_register_hook", register)
+    model: Any = parallel.parallelize(Blocks(), CPU, OneOfTwo(), ParallelOptions())
+    model.begin_batch(exchanges=True)
+    model.prepare_exchange(torch.ones(()))  # a pass for another model, in which this is frozen
+    for exchanges in (False, True):
+        model.begin_batch(exchanges=exchanges)
+        loss = model(records(0)).square().mean()
+        model.prepare_exchange(loss)
+        loss.backward()
+        assert bool(exchanged) is exchanges
+
+
 def test_a_model_without_trained_parameters_is_not_wrapped() -> None:
     teacher = nn.BatchNorm1d(3)
     teacher.requires_grad_(False)

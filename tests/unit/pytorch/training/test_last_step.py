@@ -30,6 +30,7 @@ from det_jupyter.pytorch.steps.position import Position
 from det_jupyter.pytorch.training import last_step
 from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch
 from det_jupyter.pytorch.training.far_pages import FarPages
+from det_jupyter.pytorch.training.kept_state import counts_steps
 from det_jupyter.pytorch.training.last_step import LastStep
 from det_jupyter.pytorch.training.page_buffers import in_page, size_in_page
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
@@ -253,17 +254,21 @@ def test_buffers_that_rank_0_did_not_send_any_more_are_read_from_its_page(
 ) -> None:
     averaged = torch.zeros(2)
     gang.model.register_buffer("averaged", averaged)
+    gang.model.register_buffer("unset", unset := torch.full((2,), torch.nan))
     dead, other, third = gang.rank(0, pid=gone), gang.rank(1), gang.rank(2, pid=gone)
     gang.model(torch.randn(8, 2))
+    unset[0] = 1
     dead.note_exchange(4)
     chiefs = [buffer.clone() for buffer in gang.model.buffers()]
     gang.model(torch.randn(8, 2))  # as other records on another rank
+    unset[0] = 2
     other.note_exchange(4)
     third.note_exchange(4)
     averaged.add_(1)  # after the exchange, on all ranks alike
-    chiefs[-1] = averaged.clone()
+    chiefs[-2] = averaged.clone()
     assert lost(other, 4)
-    assert all(map(torch.equal, chiefs, gang.model.buffers()))
+    found = [*gang.model.buffers()]
+    assert [str(one) for one in found] == [str(one) for one in chiefs]
 
 
 def test_within_a_window_the_state_at_its_beginning_is_saved(gang: Gang, gone: int) -> None:
@@ -304,6 +309,63 @@ def test_rates_are_those_before_the_batch_and_a_schedulers_step_is_in_no_batch(
     keep.keep(4)
     gang.scheduler.step()
     assert lost(keep, 4) == []
+
+
+def test_a_rate_in_a_tensor_is_that_before_the_batch(gang: Gang, gone: int) -> None:
+    gang.size = 2
+    (group,) = gang.optimizer.param_groups
+    group["lr"] = rate = torch.tensor(0.5)
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        one.note_exchange(4)
+    keep.keep(4)
+    rate.mul_(0.1)
+    assert lost(keep, 4)
+    assert (group["lr"] is rate, rate.item()) == (True, 0.5)
+
+
+def test_the_step_of_a_chain_of_schedulers_is_in_no_batch(gang: Gang, gone: int) -> None:
+    gang.size = 2
+    chain = torch.optim.lr_scheduler.ChainedScheduler([gang.scheduler])
+    assert not hasattr(chain, "last_epoch")
+    gang.scheduler = cast(Any, chain)
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        one.note_exchange(4)
+    gang.optimizer.step()
+    keep.keep(4)
+    chain.step()
+    assert lost(keep, 4) == []
+    keep.page.set_phase(Phase.TRAINING)
+    keep.keep(4)
+    assert lost(keep, 4)
+
+
+def test_weights_that_are_changed_without_a_step_are_in_no_batch(gang: Gang, gone: int) -> None:
+    """SAM, for example, adds to the weights, computes gradients there, and subtracts it again."""
+    gang.size = 2
+    keep, dead = gang.rank(0), gang.rank(1, pid=gone)
+    for one in (keep, dead):
+        one.note_exchange(4)
+    keep.keep(4)
+    gang.model(torch.randn(8, 2)).sum().backward()
+    with torch.no_grad():
+        next(gang.model.parameters()).add_(0.1)
+    assert lost(keep, 4) == []
+    keep.page.set_phase(Phase.TRAINING)
+    keep.keep(4)
+    gang.model(torch.randn(8, 2)).sum().backward()
+    gang.model.zero_grad()
+    assert lost(keep, 4)
+
+
+def test_a_scheduler_that_does_not_show_its_steps_is_known() -> None:
+    class Rates:
+        def step(self) -> None: ...
+
+    assert not counts_steps(Rates())
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+    assert counts_steps(torch.optim.lr_scheduler.StepLR(optimizer, 1))
 
 
 def test_a_failure_of_the_save_does_not_hide_the_cause(
@@ -425,6 +487,16 @@ def test_ranks_on_gpus_have_pages_if_they_can_leave_an_exchange(
     assert (page is not None) is opens
     if page is not None:
         assert bool(page.slots()[0].buffers) is (device == "cpu")
+
+
+def test_ranks_that_are_started_by_hand_on_several_computers_have_no_pages() -> None:
+    """A page on a drive of several computers is not what a rank elsewhere has written last."""
+    plan = SimpleNamespace(is_program=False)
+    core: Any = SimpleNamespace(
+        distributed=SimpleNamespace(rank=0, size=4, local_size=2),
+        info=SimpleNamespace(plan=plan, addresses=()),
+    )
+    assert LastStep.open(cast(Any, None), core, Callbacks({})) is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from det_jupyter.client import Client
 from det_jupyter.config import to_yaml
@@ -15,15 +15,10 @@ from det_jupyter.contract.documents.patches import plain
 from det_jupyter.contract.messages import EffectiveConfig
 from det_jupyter.front.verbs.html_page import write_page
 from det_jupyter.view import build_view_state
-from tests.browser.lab import CHROMIUM, chromium_page
 from tests.unit.client.documents_fake import FakeDocument
 from tests.unit.front.verbs.answers import Answering
 from tests.unit.view.view_samples import CREATED_AT
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium"),
-]
 HOSTILE = "<!--<script></script><script>document.title='ran'</script><img src=x onerror=alert()>"
 VALUE = 'value-of-a-variable: "quoted" # in YAML'
 
@@ -62,8 +57,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with chromium_page(1000, 800) as page:
+def page(browser: Browser) -> Iterator[Page]:
+    with browser.new_page(viewport={"width": 1000, "height": 800}) as page:
         page.context.set_offline(True)
         yield page
 
