@@ -114,8 +114,8 @@ def test_trial_that_loses_the_agent_of_its_chief_waits_and_goes_on_at_its_last_s
     slots = f"/agents/{name}/slots"
     client.session.post(slots, {"slots": [0], "enabled": False})
     nodes[name].start()
-    waits = "needs 2 slots; 1 of 4 slots may be given out"
-    wait_until(lambda: _why(experiment).startswith(waits), "it waits, and the agent is back")
+    expected = "needs 2 slots; 1 of 4 slots may be given out"  # 1 of 2 until the agent is back
+    wait_until(lambda: _why(experiment).startswith(expected), "it waits for the other agent")
     assert experiment.view.trials[0].steps_completed == saved
     client.session.post(slots, {"slots": [0], "enabled": True})
     experiment.wait()

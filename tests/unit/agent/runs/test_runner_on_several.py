@@ -71,6 +71,7 @@ class World:
         self, allocation_id: str, link: GangLink, **how: Any
     ) -> AsyncIterator[Any]:
         self.opened.append((allocation_id, link, how))
+        self.copies = how["copies"]
         try:
             yield self
         finally:
