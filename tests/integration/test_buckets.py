@@ -283,7 +283,7 @@ def test_upload_goes_on_after_its_process_was_killed_and_leaves_no_parts(
     bucket.fail = kill
     draft = tmp_path / "draft"
     draft.mkdir()
-    (draft / "weights").write_bytes(os.urandom(20 << 20))
+    (draft / "weights").write_bytes(os.urandom(9 << 20))
     put(storage, draft, 0, 1, metadata__json='{"uuid": "one"}')
     assert killed.is_set()
     assert bucket.num_uploads() == 0

@@ -122,8 +122,8 @@ def test_where_no_other_starter_can_be_started_the_remedy_is_named(
         assert said_of_one(starter).endswith("\n0\n")
 
 
-@pytest.mark.parametrize("modules", ["det_jupyter.master.serve", "det_jupyter.reader.program"])
-def test_what_is_imported_before_a_fork_starts_no_thread(modules: str) -> None:
+def test_what_is_imported_before_a_fork_starts_no_thread() -> None:
+    modules = "det_jupyter.master.serve, det_jupyter.reader.program"
     text = f"import sys, psutil, {modules}; sys.exit(psutil.Process().num_threads())"
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 1
 
