@@ -185,7 +185,7 @@ def _note_absence_of_sniffio() -> None:
     httpcore imports it four times in each request, and Python would search all folders each time.
     """
     if find_spec("sniffio") is None:
-        sys.modules["sniffio"] = None  # type: ignore[assignment]  # which is how Python is told so
+        sys.modules["sniffio"] = None  # type: ignore[assignment]  # known to be missing
 
 
 def _parse_credentials(text: str) -> AgentCredentials:
