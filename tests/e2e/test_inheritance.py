@@ -61,7 +61,8 @@ def without_dynamo(folders: pytest.TempPathFactory) -> str:
     """Return a PYTHONPATH: the fork server of scripts needs no compiler of torch ([m] 1.2 s)."""
     folder = folders.mktemp("site")
     (folder / "sitecustomize.py").write_text("import sys\nsys.modules['torch._dynamo'] = None\n")
-    return os.pathsep.join([str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    # Without an empty part: it would be the working directory, which is removed.
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
 
 
 @pytest.fixture(scope="module")
