@@ -68,7 +68,7 @@ from det_jupyter.pytorch.parallel import is_sharded
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
-from det_jupyter.pytorch.training.far_pages import FarPages
+from det_jupyter.pytorch.training.far_pages import FarPages, shut_connections
 from det_jupyter.pytorch.training.kept_state import KeptState
 from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
 from det_jupyter.pytorch.training.shard_copies import CopyLost, ShardCopies
@@ -268,6 +268,9 @@ class LastStep:
             return False
         if self.far is not None:
             self.far.close()  # what saves may need connections
+        if self.watch is None:
+            # Ranks that are no neighbours of the lost one wait for this one: they notice now.
+            shut_connections()
         is_saved = False
         try:
             self._write_rows()

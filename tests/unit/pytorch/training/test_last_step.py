@@ -44,6 +44,7 @@ class Gang:
     model: nn.Module
     size: int
     records: list[LastStepSaved] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)  # "shut": of connections
     position: Position = field(default_factory=Position)
 
     def __post_init__(self) -> None:
@@ -79,7 +80,9 @@ def _own_pid() -> int:
 def gang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gang]:
     monkeypatch.setattr(last_step, "_OTHERS_S", 0.2)
     states = get_states()
-    yield Gang(RunDir(tmp_path), nn.BatchNorm1d(2), 3)
+    gang = Gang(RunDir(tmp_path), nn.BatchNorm1d(2), 3)
+    monkeypatch.setattr(last_step, "shut_connections", lambda: gang.calls.append("shut"))
+    yield gang
     set_states(states)
 
 
@@ -109,6 +112,22 @@ def lost(
 
 def ready(keep: LastStep, steps: int) -> None:
     keep.page.set_phase(Phase.READY, steps)
+
+
+def test_a_rank_that_loses_a_peer_shuts_its_connections_before_it_waits_for_others(
+    gang: Gang, gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for keep in (chief := gang.rank(0), gang.rank(1, pid=gone), gang.rank(2)):
+        keep.note(5)
+    await_others = LastStep._await_others
+
+    def note_and_wait(*args: Any) -> dict[int, int]:
+        gang.calls.append("wait")
+        return await_others(*args)
+
+    monkeypatch.setattr(LastStep, "_await_others", note_and_wait)
+    assert lost(chief, 5)
+    assert gang.calls == ["shut", "wait"]  # others that wait for this rank have noticed
 
 
 def test_the_chief_saves_for_all_with_the_numbers_that_each_rank_draws_next(
