@@ -117,7 +117,7 @@ def _store(page: StepPage, message: bytes) -> None:
 
 
 def shut_connections() -> None:
-    """Shut all connections of this process, so that calls which wait for them return.
+    """Shut all connections of this process: calls that wait for them return, in other ranks too.
 
     Sockets that listen stay as they are: gloo would abort the process. So do pairs of sockets
     without a name: with a shut one, the event loop of a kernel would never wait again.
