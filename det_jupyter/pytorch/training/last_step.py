@@ -269,8 +269,8 @@ class LastStep:
         if self.far is not None:
             self.far.close()  # what saves may need connections
         if self.watch is None:
-            # Ranks that are no neighbours of the lost one wait for this one: they notice now. The
-            # sockets of gloo cannot be told from those of the user's code, so these are shut too.
+            # Ranks that are no neighbours of the lost one wait for this one: they notice now. All
+            # sockets are shut, those of the user's code too, as gloo does not name its own.
             shut_connections()
         is_saved = False
         try:
