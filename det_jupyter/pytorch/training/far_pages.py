@@ -11,15 +11,12 @@ be late. [m] It takes as long as an all-reduce of 400 KB (0.5 ms, over the loopb
 computer).
 
 A computer that is cut off, or switched off, closes no connection: ranks that wait for it would
-wait for ever. When its agent has noticed that, a thread of the rank shuts the rank's connections,
-so that the collective raises.
+wait for ever. When its agent has noticed that, a thread of the rank shuts the rank's connections
+to other computers, so that the collective raises.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-import stat
 import struct
 import threading
 from collections.abc import Sequence
@@ -34,6 +31,7 @@ from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.step_page import StepPage
 from det_jupyter.core import DistributedContext
+from det_jupyter.pytorch.training.rank_connections import own_addresses, shut_connections
 
 # Batches trained, bytes of the states, rows, and their numbers: batches trained, metrics, records.
 _HEAD = struct.Struct("<QQQQ")
@@ -41,7 +39,6 @@ _MESSAGE_BYTES = 16384
 _MOST_NUMBERS = 64  # metrics and records in a row that is sent
 _NUMBER_BYTES = 8
 _LOOK_S = 0.2
-_OPEN_FILES = "/dev/fd"  # on Linux and macOS
 _RANKS = TypeAdapter(list[int])
 
 
@@ -57,6 +54,8 @@ class FarPages:
     def __init__(self, distributed: DistributedContext, page: StepPage, folder: RunDir) -> None:
         here = _RANKS.validate_json(folder.part.read_bytes())
         self.pages = {rank: StepPage(None) for rank in range(distributed.size) if rank not in here}
+        by_rank = distributed.allgather(own_addresses())
+        self.addresses = {each for rank in self.pages for each in by_rank[rank]}
         self._own = page
         self._rows: list[list[float]] = []  # since the last exchange: of one window of batches
         self._sent = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
@@ -100,7 +99,7 @@ class FarPages:
                 if self._is_over.wait(_LOOK_S):
                     page.close()
                     return
-            shut_connections()
+            shut_connections((), self.addresses)
 
 
 def _store(page: StepPage, message: bytes) -> None:
@@ -114,20 +113,3 @@ def _store(page: StepPage, message: bytes) -> None:
     head[1] = 0
     states[:length] = message[begin : begin + length]
     head[0], head[1] = steps, length
-
-
-def shut_connections() -> None:
-    """Shut all connections of this process: calls that wait for them return, in other ranks too.
-
-    Sockets that listen stay as they are: gloo would abort the process. So do pairs of sockets
-    without a name: with a shut one, the event loop of a kernel would never wait again.
-    """
-    for name in os.listdir(_OPEN_FILES):
-        with suppress(OSError):  # a file that was closed meanwhile, or is not connected
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                with socket.socket(fileno=os.dup(int(name))) as connection:
-                    if connection.type != socket.SOCK_STREAM:
-                        continue
-                    # Raises unless it is connected. A unix socket's is "" where it has no name.
-                    if connection.getpeername() or connection.getsockname():
-                        connection.shutdown(socket.SHUT_RDWR)

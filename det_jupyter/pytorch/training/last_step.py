@@ -68,9 +68,10 @@ from det_jupyter.pytorch.parallel import is_sharded
 from det_jupyter.pytorch.rng import RngStates, get_states
 from det_jupyter.pytorch.steps.batch_weight import Number
 from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
-from det_jupyter.pytorch.training.far_pages import FarPages, shut_connections
+from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.kept_state import KeptState
 from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
+from det_jupyter.pytorch.training.rank_connections import shut_connections
 from det_jupyter.pytorch.training.shard_copies import CopyLost, ShardCopies
 from det_jupyter.pytorch.training.whole_state import can_save_for_all
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
@@ -269,9 +270,9 @@ class LastStep:
         if self.far is not None:
             self.far.close()  # what saves may need connections
         if self.watch is None:
-            # Ranks that are no neighbours of the lost one wait for this one: they notice now. All
-            # sockets are shut, those of the user's code too, as gloo does not name its own.
-            shut_connections()
+            # Ranks that are no neighbours of the lost one wait for this one: they notice now.
+            pids = {page.pid for page in self._pages().values()} - {0, self.page.pid}
+            shut_connections(pids, () if self.far is None else self.far.addresses)
         is_saved = False
         try:
             self._write_rows()
