@@ -6,6 +6,8 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.waiting import wait_until
+
 # Unsaved changes are lost; the address becomes that of the workspace, without a file.
 TIDY = """async () => {
   const { commands, shell } = window.jupyterapp;
@@ -107,6 +109,8 @@ class LabPage:
         """Wait until the layout is restored."""
         self.page.wait_for_function("window.jupyterapp && window.jupyterapp.restored")
         self.page.evaluate("async () => { await window.jupyterapp.restored; }")
+        # The browser's own menu, where JupyterLab has none, would hold all that follows.
+        self.page.evaluate("addEventListener('contextmenu', event => event.preventDefault())")
 
     def run(self, command: str, **arguments: Any) -> Any:
         """Execute a command and wait until it is done."""
@@ -130,9 +134,16 @@ class LabPage:
         box.locator(".lm-CommandPalette-item", has_text=label).first.click()
 
     def menu(self, target: Locator, label: str) -> None:
-        """Choose an entry of an element's context menu."""
-        target.click(button="right")
-        self.page.locator(".lm-Menu-item", has_text=label).first.click()
+        """Choose an entry of an element's context menu; the element may just move."""
+        entry = self.page.locator(".lm-Menu-item", has_text=label).first
+
+        def is_open() -> bool:
+            self.page.keyboard.press("Escape")  # closes the menu of another element
+            target.click(button="right")
+            return entry.is_visible()
+
+        wait_until(is_open, f"the menu has {label}")
+        entry.click()
 
     @property
     def dialog(self) -> Locator:

@@ -176,7 +176,11 @@ def see_pictures(page: Page, client: Client) -> None:
 
 
 def run_first_cell(page: Page) -> None:
-    """Run `%load_ext det_jupyter` once the kernel is there."""
+    """Run `%load_ext det_jupyter` once the kernel is there.
+
+    Before, JupyterLab would start a second kernel for the cell, and shut one of both down.
+    """
+    LabPage(page).notebook.wait()
     page.locator(".jp-Notebook:visible .jp-CodeCell .cm-content").first.click()
     page.keyboard.press("Shift+Enter")
 

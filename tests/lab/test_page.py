@@ -6,7 +6,7 @@ import re
 import urllib.request
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Page, expect
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.tensorboards import running_boards
@@ -199,14 +199,8 @@ def test_a_search_grows_and_a_reload_brings_back_page_trial_tab_zoom_and_metrics
     page.panel.get_by_label("loss", exact=True).uncheck()
     expect(page.panel.locator("figure")).to_have_count(1)
     plot = page.panel.locator(".u-over").first
-    box = plot.bounding_box()
-    assert box is not None
-    ui.page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
-    ui.page.mouse.down()
-    ui.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=4)
-    ui.page.mouse.up()
     reset = page.panel.get_by_role("button", name="Whole run")
-    expect(reset).to_be_visible()
+    wait_until(lambda: zoom(ui.page, plot, reset), "the plot is zoomed")
     lab.wait_for_layout(f"det-experiment-page:{search.id}")
     lab.wait_for_state(
         "pages",
@@ -224,6 +218,16 @@ def test_a_search_grows_and_a_reload_brings_back_page_trial_tab_zoom_and_metrics
     expect(reset).to_be_visible()
     page.tab("Overview").click()
     expect(page.view.locator(".det-chosen")).to_contain_text(f"Trial {chosen} ·")
+
+
+def zoom(tab: Page, plot: Locator, reset: Locator) -> bool:
+    """Drag over a plot; return whether that has zoomed it, as it may just be drawn anew."""
+    if box := plot.bounding_box():
+        tab.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20, steps=4)
+        tab.mouse.up()
+    return reset.is_visible()
 
 
 def test_an_experiment_that_is_deleted_while_open_says_so(ui: LabPage, trials: Trials) -> None:
