@@ -112,7 +112,10 @@ class Lone:
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
         self.parts = Parts(context=context, callbacks=Callbacks({"diary": self.diary}))
         storage = CheckpointContext(self.gate, self.records, distributed, {"trial_id": 3})
-        self.saver = Saver(storage, self.parts, Origin(trial_class="module:Trial"))
+        self.savepoints = Savepoints(
+            storage, self.parts, Origin(trial_class="module:Trial"), RunStart(seed=1)
+        )
+        self.saver = self.savepoints._saver
 
     def train(self) -> None:
         self.model(torch.ones(4, 3)).sum().backward()
@@ -240,9 +243,7 @@ def test_a_checkpoint_that_is_dropped_leaves_nothing(lone: Lone) -> None:
 def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_it_cannot_finish(
     lone: Lone, *, is_chief: bool
 ) -> None:
-    saver = lone.saver
-    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
-    savepoints._saver = saver
+    saver, savepoints = lone.saver, lone.savepoints
     lone.gate.opened.set()
     savepoints.save(1)
     if not is_chief:  # the chief has ended before it has finished it
@@ -262,8 +263,7 @@ def test_a_rank_that_is_left_saves_a_batch_whose_checkpoint_the_chief_has_not_wr
     lone: Lone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chief writes the files before it settles, so another rank waits for it there."""
-    saver = lone.saver
-    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
+    savepoints = lone.savepoints
     lone.gate.opened.set()
     settle = "det_jupyter.pytorch.checkpoints.saver.settle"
     monkeypatch.setattr(settle, Mock(side_effect=RuntimeError("Connection closed by peer")))
@@ -278,9 +278,7 @@ def test_a_rank_that_is_left_as_an_older_checkpoint_is_finished_saves_its_own_ba
     lone: Lone, monkeypatch: pytest.MonkeyPatch, *, is_chief: bool
 ) -> None:
     """The older one may be finished by then, and is not the one of this batch."""
-    saver = lone.saver
-    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
-    savepoints._saver = saver
+    saver, savepoints = lone.saver, lone.savepoints
     lone.gate.opened.set()
     savepoints.save(1)
     if not is_chief:
@@ -316,9 +314,7 @@ def test_a_rank_that_is_left_saves_that_the_validation_of_its_batch_is_done(lone
 
 
 def test_a_rank_that_is_left_does_not_wait_for_an_older_checkpoint(lone: Lone) -> None:
-    saver = lone.saver
-    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
-    savepoints._saver = saver
+    saver, savepoints = lone.saver, lone.savepoints
     savepoints.save(1)  # its files are not on the disk before the gate is opened
     others = DirectoryStorage(lone.root), lone.records, DistributedContext()
     saver.storage = CheckpointContext(*others, {"trial_id": 3})
@@ -331,9 +327,7 @@ def test_a_rank_that_is_left_does_not_wait_for_an_older_checkpoint(lone: Lone) -
 
 
 def test_an_older_checkpoint_is_finished_if_a_rank_that_is_left_cannot_save(lone: Lone) -> None:
-    saver = lone.saver
-    savepoints = Savepoints(saver.storage, lone.parts, saver.origin, RunStart(seed=1))
-    savepoints._saver = saver
+    saver, savepoints = lone.saver, lone.savepoints
     lone.gate.opened.set()
     savepoints.save(1)
     saver.storage = Mock(begin=Mock(side_effect=CheckpointError("the disk has failed")))

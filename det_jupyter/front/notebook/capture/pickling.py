@@ -228,13 +228,13 @@ def is_importable(value: Any) -> bool:
         return True
     if not isinstance(value, _NAMED):
         return False
-    module = sys.modules.get(value.__module__ or "builtins")
-    if module is None or module.__name__ == "__main__":
-        return False
     try:
-        return functools.reduce(getattr, value.__qualname__.split("."), module) is value
-    except AttributeError:
+        # Imported, as pickle does: the module of `numpy.recarray` is not loaded with numpy.
+        module = importlib.import_module(value.__module__ or "builtins")
+        found = functools.reduce(getattr, value.__qualname__.split("."), module)
+    except Exception:  # an import may raise anything
         return False
+    return found is value and module.__name__ != "__main__"
 
 
 def _by_public_name(obj: Any) -> Any:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 
 from det_jupyter.contract.host.blobs import BlobStore
 from det_jupyter.contract.messages import Capsule
 from det_jupyter.contract.trial.captured import load_capsule
-from det_jupyter.front.notebook.capture.pickling import pack
+from det_jupyter.front.notebook.capture.pickling import is_importable, pack
 
 SOURCE = "def main():\n    return [x for x in (lambda: (1, 2))()]\n"
 
@@ -52,3 +54,15 @@ def test_code_keeps_the_name_of_its_cell(
     assert main() == [1, 2]
     assert file_names(main.__code__) == {"/tmp/ipykernel_1/7.py"}
     assert pickler.code_files == {"/tmp/ipykernel_1/7.py"}
+
+
+def test_a_class_whose_module_is_not_loaded_yet_is_sent_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "numpy.rec", raising=False)
+    assert is_importable(np.recarray)
+
+
+@pytest.mark.parametrize("module", ["no_such_module", "", None, 7, "__main__", "sys"])
+def test_a_class_that_no_module_has_is_not_importable(module: object) -> None:
+    assert not is_importable(type("Trial", (), {"__module__": module}))
