@@ -276,8 +276,23 @@ def test_ranks_of_two_jobs_that_start_together_do_not_meet(
 
 
 def test_a_rank_that_meets_the_rank_0_of_another_job_is_refused_by_name(lab: Lab) -> None:
-    options = f"join_timeout_s=20, force_tcp=True, pub_port={free_port()}"
-    code = f"{IN_TURN}d = DistributedContext(**place, {options})\ntime.sleep(2)"
+    port = free_port()
+    code = f"""
+import psutil
+own = f"{{os.path.basename(os.getcwd())}}{{rank}}"
+def is_turn():
+    if own == "b1":  # as soon as the rank 0 of the other job listens
+        found = psutil.net_connections("tcp")
+        return {port} in [c.laddr.port for c in found if c.status == psutil.CONN_LISTEN]
+    before = {{"b0": "../b1", "a1": "../b0"}}.get(own)
+    return before is None or os.path.exists(before)
+while not is_turn():
+    time.sleep(0.01)
+try:
+    d = DistributedContext(**place, join_timeout_s=120, force_tcp=True, pub_port={port})
+finally:
+    open(f"../{{own}}", "w").close()
+"""
     begun = [lab.job(code, 2, name=name, parent=name) for name in "ab"]
     with begun[0], begun[1]:
         errors = begun[0].errors(), begun[1].errors()
