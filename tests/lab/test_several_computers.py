@@ -48,7 +48,7 @@ def test_a_trial_on_two_computers_is_seen_and_entered(
     page.panel.get_by_label("Rank").select_option(str(rank))
     expect(log).to_contain_text(f"rank {rank}")
     page.tab("Timings").click()
-    expect(page.panel.locator(".det-verdict-network")).to_contain_text(f"{places[0]} sends")
+    expect(page.panel.locator(".det-verdict-network")).to_contain_text(f"{places[0]} uses lo")
     page.tab("System").click()
     expect(page.panel).to_contain_text("Trial's network, sent")
     ui.run("det:show-stacks", trial_id=experiment.trials[0].id)
