@@ -13,7 +13,7 @@ from det_jupyter.front.notebook.capture.capture import capture
 from tests.waiting import wait_until
 
 # A small regression with all state that a resumed run could restore wrongly: shuffling, dropout,
-# momentum. `pause_s` slows it down, so that a test can interfere.
+# momentum. `pause_s` slows it down. A test that interferes has it wait at a `Gate`, or train LONG.
 TRIAL_SOURCE = """
 import time
 import torch
@@ -54,6 +54,53 @@ class SmallTrial(PyTorchTrial):
         x, y = batch
         return {"error": nn.functional.mse_loss(self.model(x), y)}
 """
+
+PAUSE = "        time.sleep(self.pause_s)"  # the first line of its train_batch
+# Longer than any test takes: the test kills it.
+LONG = {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}
+
+
+class Gate:
+    """A batch before which a trial waits, so that a test finds it training, however long it takes.
+
+    The first rank of each computer waits in `train_batch`, the others for its gradients. They go
+    on when the gate is opened, or when the trial is asked to save its state and leave. The next
+    run waits too, unless the gate is open by then: so open it after the fault.
+
+    Args:
+        folder: An empty folder.
+        batch: How many batches are trained before it.
+    """
+
+    def __init__(self, folder: Path, batch: int) -> None:
+        self.batch = batch
+        self._open, self._reached = folder / f"open {batch}", folder / f"reached {batch}"
+
+    def source(self, source: str = TRIAL_SOURCE) -> str:
+        """Return the source of a trial with this gate; it may have other gates already."""
+        assert PAUSE in source
+        gate = f"""        first = self.context.distributed.local_rank == 0
+        while batch_idx >= {self.batch} and first and not (
+            pathlib.Path({str(self._open)!r}).exists() or self.context.core.preempt.was_asked()
+        ):
+            pathlib.Path({str(self._reached)!r}).touch()
+            time.sleep(0.02)
+"""
+        return "import pathlib\n" + source.replace(PAUSE, gate + PAUSE)
+
+    def wait(self, experiment: Experiment) -> None:
+        """Block until the experiment's trial waits at the gate, and the master knows its ranks."""
+
+        def is_reached() -> bool:
+            assert_goes_on(experiment)
+            return self._reached.exists()
+
+        wait_until(is_reached, f"experiment {experiment.id} waits before batch {self.batch}")
+        wait_for_steps(experiment, 1)
+
+    def open(self) -> None:
+        """Let the trial go on."""
+        self._open.touch()
 
 
 def small_config(**changes: Any) -> dict[str, Any]:
@@ -129,11 +176,17 @@ def wait_for_steps(experiment: Experiment, steps: int) -> None:
     """Block until the trial has trained that many batches."""
 
     def has_trained() -> bool:
-        view = experiment.view
-        if view.trials and view.trials[0].steps_completed >= steps:
+        trials = experiment.view.trials
+        if trials and trials[0].steps_completed >= steps:
             return True
-        assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
+        assert_goes_on(experiment)
         return False
 
     what = f"experiment {experiment.id} has trained batch {steps}"
     wait_until(has_trained, what, most_s=0.1)  # what follows has to find it training
+
+
+def assert_goes_on(experiment: Experiment) -> None:
+    """Fail if the experiment has ended."""
+    view = experiment.view
+    assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
