@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +65,9 @@ LONG = {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}
 class Gate:
     """A batch before which a trial waits, so that a test finds it training, however long it takes.
 
-    The first rank of each computer waits in `train_batch`, the others for its gradients. They go
-    on when the gate is opened, or when the trial is asked to save its state and leave. The next
-    run waits too, unless the gate is open by then: so open it after the fault.
+    The first rank of each computer waits there, the others where they need it, as in all_reduce.
+    They go on when the gate is opened, or when they are asked to save their state and leave. The
+    next run waits too, unless the gate is open by then: so open it after the fault.
 
     Args:
         folder: An empty folder.
@@ -76,31 +78,54 @@ class Gate:
         self.batch = batch
         self._open, self._reached = folder / f"open {batch}", folder / f"reached {batch}"
 
-    def source(self, source: str = TRIAL_SOURCE) -> str:
-        """Return the source of a trial with this gate; it may have other gates already."""
-        assert PAUSE in source
-        gate = f"""        first = self.context.distributed.local_rank == 0
-        while batch_idx >= {self.batch} and first and not (
-            pathlib.Path({str(self._open)!r}).exists() or self.context.core.preempt.was_asked()
-        ):
-            pathlib.Path({str(self._reached)!r}).touch()
-            time.sleep(0.02)
+    def source(
+        self, source: str = TRIAL_SOURCE, *, before: str = PAUSE, step: str = "batch_idx"
+    ) -> str:
+        """Return the source of a trial or script with this gate; it may have others already.
+
+        Args:
+            source: The source without it.
+            before: The line before which it waits.
+            step: An expression there: how many batches are trained.
+        """
+        assert before in source
+        indent = before[: len(before) - len(before.lstrip())]
+        gate = f"""\
+{indent}while {step} >= {self.batch} and current().distributed.local_rank == 0 and not (
+{indent}    pathlib.Path({str(self._open)!r}).exists() or current().preempt.was_asked()
+{indent}):
+{indent}    pathlib.Path({str(self._reached)!r}).touch()
+{indent}    time.sleep(0.02)
 """
-        return "import pathlib\n" + source.replace(PAUSE, gate + PAUSE)
+        imports = "import pathlib, time\nfrom det_jupyter.core.context import current\n"
+        return imports + source.replace(before, gate + before)
 
     def wait(self, experiment: Experiment) -> None:
         """Block until the experiment's trial waits at the gate, and the master knows its ranks."""
 
-        def is_reached() -> bool:
+        def holds() -> bool:
             assert_goes_on(experiment)
-            return self._reached.exists()
+            return self.is_reached()
 
-        wait_until(is_reached, f"experiment {experiment.id} waits before batch {self.batch}")
+        wait_until(holds, f"experiment {experiment.id} waits before batch {self.batch}")
         wait_for_steps(experiment, 1)
+
+    def is_reached(self) -> bool:
+        """Return whether a trial has come to the gate."""
+        return self._reached.exists()
 
     def open(self) -> None:
         """Let the trial go on."""
         self._open.touch()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Close the gate within the block, and open it afterwards."""
+        self._open.unlink()
+        try:
+            yield
+        finally:
+            self.open()
 
 
 def small_config(**changes: Any) -> dict[str, Any]:
