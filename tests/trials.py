@@ -10,7 +10,7 @@ from typing import Any
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import AllocationView, Capsule, CreateExperiment
+from det_jupyter.contract.messages import AllocationView, Capsule, CreateExperiment, ExperimentView
 from det_jupyter.front.notebook.capture.capture import capture
 from tests.waiting import wait_until
 
@@ -68,6 +68,9 @@ class Gate:
     The first rank of each computer waits there, the others where they need it, as in all_reduce.
     They go on when the gate is opened, or when they are asked to save their state and leave. The
     next run waits too, unless the gate is open by then: so open it after the fault.
+
+    Ranks that train as fast as they can agree after 1, 3, 7, 15... batches whether to leave: a
+    trial that is asked to needs twice as many batches as there are before its gate, or a pause.
 
     Args:
         folder: An empty folder.
@@ -211,7 +214,8 @@ def wait_for_steps(experiment: Experiment, steps: int) -> None:
     wait_until(has_trained, what, most_s=0.1)  # what follows has to find it training
 
 
-def assert_goes_on(experiment: Experiment) -> None:
-    """Fail if the experiment has ended."""
+def assert_goes_on(experiment: Experiment) -> ExperimentView:
+    """Return what the experiment is now; fail if it has ended."""
     view = experiment.view
     assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
+    return view
