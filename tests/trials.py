@@ -75,11 +75,14 @@ class Gate:
     Args:
         folder: An empty folder.
         batch: How many batches are trained before it.
+
+    Attributes:
+        file: When it exists, the gate is open.
     """
 
     def __init__(self, folder: Path, batch: int) -> None:
         self.batch = batch
-        self._open, self._reached = folder / f"open {batch}", folder / f"reached {batch}"
+        self.file, self._reached = folder / f"open {batch}", folder / f"reached {batch}"
 
     def source(
         self, source: str = TRIAL_SOURCE, *, before: str = PAUSE, step: str = "batch_idx"
@@ -95,7 +98,7 @@ class Gate:
         indent = before[: len(before) - len(before.lstrip())]
         gate = f"""\
 {indent}while {step} >= {self.batch} and current().distributed.local_rank == 0 and not (
-{indent}    pathlib.Path({str(self._open)!r}).exists() or current().preempt.was_asked()
+{indent}    pathlib.Path({str(self.file)!r}).exists() or current().preempt.was_asked()
 {indent}):
 {indent}    pathlib.Path({str(self._reached)!r}).touch()
 {indent}    time.sleep(0.02)
@@ -119,12 +122,12 @@ class Gate:
 
     def open(self) -> None:
         """Let the trial go on."""
-        self._open.touch()
+        self.file.touch()
 
     @contextmanager
     def closed(self) -> Iterator[None]:
         """Close the gate within the block, and open it afterwards."""
-        self._open.unlink()
+        self.file.unlink()
         try:
             yield
         finally:

@@ -44,9 +44,16 @@ def straight(home: DetHome, examples: Path) -> dict[str, Experiment]:
 @pytest.fixture(scope="module")
 def notebook_text(home: DetHome, examples: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return what the notebook shows. It ends with the last stage, straight through."""
-    folder = tmp_path_factory.mktemp("notebook")
+    folder, gate = tmp_path_factory.mktemp("notebook"), Gate(tmp_path_factory.mktemp("gate"), 45)
     shutil.copytree(examples / "core_api", folder / "core_api")
-    return run_notebook(examples / "core_api.ipynb", folder)[1]
+
+    def wait_for_pause(source: str) -> str:
+        line, goes_on = "        time.sleep(0.02)", "paused.activate()"
+        if line in source:
+            source = gate.source(source, before=line, step="step")
+        return source.replace(goes_on, f"open({str(gate.file)!r}, 'w').close()\n{goes_on}")
+
+    return run_notebook(examples / "core_api.ipynb", folder, wait_for_pause)[1]
 
 
 @pytest.fixture(scope="module")
