@@ -30,7 +30,8 @@ from tests.trials import LONG, TRIAL_SOURCE, Gate, allocation_after, submit, wai
 
 pytestmark = pytest.mark.e2e
 
-UNTIL_THE_END = {"min_validation_period": {"batches": STEPS}}  # no periodic checkpoint
+# No periodic checkpoint.
+UNTIL_THE_END: dict[str, Any] = {"min_validation_period": {"batches": STEPS}}
 RESOURCES = {"slots_per_trial": 2}
 
 
