@@ -7,7 +7,7 @@ and of a journey through JupyterLab (lab/test_servers.py), are started as for a 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,20 +131,21 @@ def forking(manager: KernelManager) -> KernelManager:
 
 
 def run_notebook(
-    file: Path, folder: Path, replaced: Mapping[str, str] | None = None
+    file: Path, folder: Path, change: Callable[[str], str] | None = None
 ) -> tuple[Any, str]:
     """Run all cells of a notebook in `folder`; return the notebook, and the shown text.
 
     Args:
         file: The notebook.
         folder: Where it runs.
-        replaced: Texts of its cells, with what to run instead.
+        change: Returns what to run instead of a cell.
     """
-    source = file.read_text(encoding="utf-8")
-    for text, instead in (replaced or {}).items():
-        assert text in source
-        source = source.replace(text, instead)
-    document = nbformat.reads(source, as_version=4)
+    document = nbformat.read(file, as_version=4)
+    if change is not None:
+        sources = [cell.source for cell in document.cells]
+        for cell in document.cells:
+            cell.source = change(cell.source)
+        assert [cell.source for cell in document.cells] != sources
     resources = {"metadata": {"path": str(folder)}}
     client = NotebookClient(document, timeout=None, resources=resources)
     forking(client.create_kernel_manager())

@@ -9,6 +9,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.client.submitting.submission import prepare, submit
 from det_jupyter.contract.messages import State
 from tests.processes import wait_until
+from tests.trials import assert_goes_on
 
 
 def create(client: Client, text: str, **options: Any) -> Experiment:
@@ -26,9 +27,8 @@ def wait_for_line(experiment: Experiment, text: str) -> None:
     """Block until a rank of the experiment's first trial has printed this text."""
 
     def is_printed() -> bool:
-        view = experiment.view
-        assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
-        return bool(view.trials) and bool(experiment.trials[0].logs(search=text))
+        trials = assert_goes_on(experiment).trials
+        return bool(trials) and bool(experiment.trials[0].logs(search=text))
 
     wait_until(is_printed, f"{text!r} is printed")
 

@@ -24,7 +24,7 @@ from det_jupyter.errors import Conflict
 from tests.processes import det_home, wait_until
 from tests.ray_node import SETTINGS
 from tests.slurm import Slurm, slurm, why_absent
-from tests.trials import slow, submit, wait_for_steps
+from tests.trials import Gate, small_config, submit
 
 _SBATCH = Path(__file__).parents[1] / "examples" / "cluster" / "slurm-ray.sbatch"
 _CPUS = 2
@@ -76,12 +76,14 @@ def _play(folder: Path) -> None:
         client = Client(connect())
         job, address = _submit(cluster, folder)
         wait_until(lambda: _is_added(client, address), "the cluster is added")
-        experiment = submit(client, slow(0.05))
-        wait_for_steps(experiment, 25)
+        gate = Gate(folder, 25)
+        experiment = submit(client, small_config(), gate.source())
+        gate.wait(experiment)
         allocation = experiment.view.trials[0].allocation
         assert allocation is not None
         assert allocation.agent_ids[0].startswith("ray-"), allocation
         cluster.run("scancel", job)
+        gate.open()
         wait_until(lambda: not cluster.jobs(), "the job is over")
         wait_until(lambda: not _num_slots(client), "its agent is gone")
         job, _ = _submit(cluster, folder)  # the second job has the same address

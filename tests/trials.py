@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.host.blobs import BlobStore
-from det_jupyter.contract.messages import AllocationView, Capsule, CreateExperiment
+from det_jupyter.contract.messages import AllocationView, Capsule, CreateExperiment, ExperimentView
 from det_jupyter.front.notebook.capture.capture import capture
 from tests.waiting import wait_until
 
 # A small regression with all state that a resumed run could restore wrongly: shuffling, dropout,
-# momentum. `pause_s` slows it down, so that a test can interfere.
+# momentum. `pause_s` slows it down. A test that interferes has it wait at a `Gate`, or train LONG.
 TRIAL_SOURCE = """
 import time
 import torch
@@ -54,6 +56,82 @@ class SmallTrial(PyTorchTrial):
         x, y = batch
         return {"error": nn.functional.mse_loss(self.model(x), y)}
 """
+
+PAUSE = "        time.sleep(self.pause_s)"  # the first line of its train_batch
+# Longer than any test takes: the test kills it.
+LONG = {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}
+
+
+class Gate:
+    """A batch before which a trial waits, so that a test finds it training, however long it takes.
+
+    The first rank of each computer waits there, the others where they need it, as in all_reduce.
+    They go on when the gate is opened, or when they are asked to save their state and leave. The
+    next run waits too, unless the gate is open by then: so open it after the fault.
+
+    Ranks that train as fast as they can agree after 1, 3, 7, 15... batches whether to leave: a
+    trial that is asked to needs twice as many batches as there are before its gate, or a pause.
+
+    Args:
+        folder: An empty folder.
+        batch: How many batches are trained before it.
+
+    Attributes:
+        file: When it exists, the gate is open.
+    """
+
+    def __init__(self, folder: Path, batch: int) -> None:
+        self.batch = batch
+        self.file, self._reached = folder / f"open {batch}", folder / f"reached {batch}"
+
+    def source(
+        self, source: str = TRIAL_SOURCE, *, before: str = PAUSE, step: str = "batch_idx"
+    ) -> str:
+        """Return the source of a trial or script with this gate; it may have others already.
+
+        Args:
+            source: The source without it.
+            before: The line before which it waits.
+            step: An expression there: how many batches are trained.
+        """
+        assert before in source
+        indent = before[: len(before) - len(before.lstrip())]
+        gate = f"""\
+{indent}while {step} >= {self.batch} and current().distributed.local_rank == 0 and not (
+{indent}    pathlib.Path({str(self.file)!r}).exists() or current().preempt.was_asked()
+{indent}):
+{indent}    pathlib.Path({str(self._reached)!r}).touch()
+{indent}    time.sleep(0.02)
+"""
+        imports = "import pathlib, time\nfrom det_jupyter.core.context import current\n"
+        return imports + source.replace(before, gate + before)
+
+    def wait(self, experiment: Experiment) -> None:
+        """Block until the experiment's trial waits at the gate, and the master knows its ranks."""
+
+        def holds() -> bool:
+            assert_goes_on(experiment)
+            return self.is_reached()
+
+        wait_until(holds, f"experiment {experiment.id} waits before batch {self.batch}")
+        wait_for_steps(experiment, 1)
+
+    def is_reached(self) -> bool:
+        """Return whether a trial has come to the gate."""
+        return self._reached.exists()
+
+    def open(self) -> None:
+        """Let the trial go on."""
+        self.file.touch()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Close the gate within the block, and open it afterwards."""
+        self.file.unlink()
+        try:
+            yield
+        finally:
+            self.open()
 
 
 def small_config(**changes: Any) -> dict[str, Any]:
@@ -129,11 +207,18 @@ def wait_for_steps(experiment: Experiment, steps: int) -> None:
     """Block until the trial has trained that many batches."""
 
     def has_trained() -> bool:
-        view = experiment.view
-        if view.trials and view.trials[0].steps_completed >= steps:
+        trials = experiment.view.trials
+        if trials and trials[0].steps_completed >= steps:
             return True
-        assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
+        assert_goes_on(experiment)
         return False
 
     what = f"experiment {experiment.id} has trained batch {steps}"
     wait_until(has_trained, what, most_s=0.1)  # what follows has to find it training
+
+
+def assert_goes_on(experiment: Experiment) -> ExperimentView:
+    """Return what the experiment is now; fail if it has ended."""
+    view = experiment.view
+    assert not view.state.is_terminal, f"ended early: {view.state} {view.message}"
+    return view

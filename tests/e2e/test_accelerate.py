@@ -15,6 +15,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import State
 from tests.scripts import create, ends_as_undisturbed, pause, wait_for_line
+from tests.trials import Gate
 
 pytestmark = [
     pytest.mark.e2e,
@@ -23,7 +24,7 @@ pytestmark = [
 
 # Its import takes seconds: what is compared runs in the same processes.
 SOURCE = """
-import hashlib, os, pathlib, signal, time
+import hashlib, os, pathlib, signal
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.utils import set_seed
@@ -36,7 +37,6 @@ SAVE_EVERY = 7  # within windows, which are 3 batches, and the last 2 of an epoc
 KILLED = pathlib.Path(os.environ["MARKER"])
 
 def disturb(step, rank):
-    time.sleep(0.1)
     print(f"step {step};", flush=True)
     if step == 17 and rank == 1 and not KILLED.exists():
         KILLED.touch()
@@ -108,7 +108,8 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
 ) -> None:
     folder = tmp_path / "context"
     folder.mkdir()
-    (folder / "fits.py").write_text(SOURCE)
+    gate, before = Gate(tmp_path, 8), '    print(f"step {step};", flush=True)'
+    (folder / "fits.py").write_text(gate.source(SOURCE, before=before, step="step"))
     variable = [f"MARKER={tmp_path / 'killed'}"]
     changes = {
         "entrypoint": entrypoint,
@@ -121,6 +122,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     left = trial.steps_completed
     assert 7 <= left < 17
     assert left in [each.steps_completed for each in experiment.checkpoints()]
+    gate.open()
     experiment.activate()
     ends_as_undisturbed(experiment)
     curves = {each.name: each.steps for each in client.curves(experiment.id)}

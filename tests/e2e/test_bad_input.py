@@ -130,7 +130,7 @@ def test_a_dry_run_knows_what_a_submission_would_be_told(book: Notebook) -> None
 
 
 def test_a_line_of_several_changes_is_told_everything_and_changes_nothing(book: Notebook) -> None:
-    book.check(variant("pause_s: 0", "pause_s: 0.5"))
+    book.check(variant("pause_s: 0", "pause_s: 100"))
     shown = message_of(book, "%det job update {experiment.id} --priority 5 --ahead-of 9999")
     assert shown.splitlines() == [
         "ConfigError: --ahead-of: there is no experiment 9999",
@@ -169,7 +169,7 @@ def test_a_refused_cell_leaves_no_older_handle(book: Notebook) -> None:
 
 
 def test_waiting_too_short_a_time(book: Notebook) -> None:
-    book.check(variant("pause_s: 0", "pause_s: 0.5"))
+    book.check(variant("pause_s: 0", "pause_s: 100"))
     shown = message_of(book, "experiment.wait(timeout=0.1)")
     assert "WaitTimeout: experiment " in shown
     assert " and goes on" in shown

@@ -6,6 +6,7 @@ import json
 import logging
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from tests.bucket_keys import SECRETS
 from tests.bucket_server import BUCKET, BucketServer, error, serving
 from tests.homes import processes_of
 from tests.processes import DetHome
-from tests.trials import slow, submit, wait_for_steps
+from tests.trials import Gate, small_config, submit
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -39,8 +40,7 @@ def bucket() -> Iterator[BucketServer]:
 
 def config(server: BucketServer, **storage: Any) -> dict[str, Any]:
     of_bucket = {"type": "s3", "bucket": BUCKET, "prefix": "team", "endpoint_url": server.url}
-    return slow(
-        0.1,
+    return small_config(
         searcher={"name": "single", "metric": "error", "max_length": {"batches": STEPS}},
         resources={"slots_per_trial": 1},
         checkpoint_storage=of_bucket | storage,
@@ -54,12 +54,14 @@ def num_stored(experiment: Experiment) -> int:
 
 
 def test_nothing_is_lost_while_a_bucket_is_away_and_its_agent_is_killed(
-    client: Client, home: DetHome, bucket: BucketServer
+    client: Client, home: DetHome, bucket: BucketServer, tmp_path: Path
 ) -> None:
-    experiment = submit(client, config(bucket))
+    gate = Gate(tmp_path, 8)
+    experiment = submit(client, config(bucket), gate.source())
     wait_until(lambda: num_stored(experiment) > 0, "a checkpoint is in the bucket")
     cited = {"AWSAccessKeyId": SECRETS[0], "SignatureProvided": " ".join(SECRETS)}
     bucket.fail = lambda method, path: error("InternalError", "500 Sorry", **cited)
+    gate.open()
 
     def waits() -> bool:
         waiting = experiment.view.trials[0].waiting_for or ""
@@ -117,16 +119,18 @@ def assert_hidden(
 
 
 def test_pause_is_continued_on_a_computer_without_a_copy_by_a_network_that_breaks(
-    client: Client, home: DetHome, bucket: BucketServer
+    client: Client, home: DetHome, bucket: BucketServer, tmp_path: Path
 ) -> None:
+    gate = Gate(tmp_path, 8)
     with broken_network(bucket.url, seed=5) as network:
         network.breaks = False
-        experiment = submit(client, config(bucket, endpoint_url=network.url))
+        experiment = submit(client, config(bucket, endpoint_url=network.url), gate.source())
         network.breaks, network.most_bytes = True, [120_000]
-        wait_for_steps(experiment, 8)
+        gate.wait(experiment)
         experiment.pause()
         wait_until(lambda: experiment.state is State.PAUSED, "it is paused")
         remove_tree(copies_dir(home.path / "data"))
+        gate.open()
         experiment.activate()
         assert experiment.wait() == State.COMPLETED
         (trial,) = experiment.view.trials

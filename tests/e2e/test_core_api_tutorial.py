@@ -15,37 +15,45 @@ from det_jupyter.contract.messages import State
 from tests.notebook_kernel import run_notebook
 from tests.processes import DetHome
 from tests.scripts import pause, submit_file, wait_for_line
+from tests.trials import Gate
 
 pytestmark = pytest.mark.e2e
 
 STAGES = ("0_start", "1_metrics", "2_checkpoints", "3_hpsearch", "4_distributed")
-QUICK, SLOW = 0.002, 0.03  # seconds that a step takes
+STEP_S = 0.002
 
 
-def submit(client: Client, examples: Path, stage: str, step_s: float) -> Experiment:
+def submit(client: Client, folder: Path, stage: str) -> Experiment:
     changes: dict[str, Any] = {
         "resources": {"slots_per_trial": 2},
-        "environment": {"environment_variables": [f"STEP_S={step_s}"]},
+        "environment": {"environment_variables": [f"STEP_S={STEP_S}"]},
         "reproducibility": {"experiment_seed": 5},
     }
     if stage == "3_hpsearch":  # one after the other: who is stopped depends on who is first
         changes["searcher"] = {"max_trials": 2, "max_concurrent_trials": 1}
-    return submit_file(client, examples / "core_api" / f"{stage}.yaml", **changes)
+    return submit_file(client, folder / f"{stage}.yaml", **changes)
 
 
 @pytest.fixture(scope="module")
 def straight(home: DetHome, examples: Path) -> dict[str, Experiment]:
     """Return each stage but the last, submitted to run straight through."""
     client = home.client()
-    return {stage: submit(client, examples, stage, QUICK) for stage in STAGES[:-1]}
+    return {stage: submit(client, examples / "core_api", stage) for stage in STAGES[:-1]}
 
 
 @pytest.fixture(scope="module")
 def notebook_text(home: DetHome, examples: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return what the notebook shows. It ends with the last stage, straight through."""
-    folder = tmp_path_factory.mktemp("notebook")
+    folder, gate = tmp_path_factory.mktemp("notebook"), Gate(tmp_path_factory.mktemp("gate"), 45)
     shutil.copytree(examples / "core_api", folder / "core_api")
-    return run_notebook(examples / "core_api.ipynb", folder)[1]
+
+    def wait_for_pause(source: str) -> str:
+        line, goes_on = "        time.sleep(0.02)", "paused.activate()"
+        if line in source:
+            source = gate.source(source, before=line, step="step")
+        return source.replace(goes_on, f"open({str(gate.file)!r}, 'w').close()\n{goes_on}")
+
+    return run_notebook(examples / "core_api.ipynb", folder, wait_for_pause)[1]
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +88,22 @@ def test_a_stage_with_a_pause_ends_as_one_without(
     client: Client,
     examples: Path,
     straight: dict[str, Experiment],
+    tmp_path: Path,
     stage: str,
     request: pytest.FixtureRequest,
 ) -> None:
     other = straight.get(stage) or request.getfixturevalue("launched")
-    paused = submit(client, examples, stage, SLOW)
+    folder, gate = tmp_path / "core_api", Gate(tmp_path, 25)
+    shutil.copytree(examples / "core_api", folder)
+    script = folder / f"{stage}.py"
+    line = "        time.sleep(STEP_S)"
+    script.write_text(gate.source(script.read_text(), before=line, step="step"))
+    paused = submit(client, folder, stage)
     wait_for_line(paused, "x is now")
     # Stage 1, as stage 0, does not ask whether to leave: it goes on to its end, as on a cluster.
     asks = stage != "1_metrics"
     assert pause(paused) is (State.PAUSED if asks else State.COMPLETED)
+    gate.open()
     if asks:
         paused.activate()
     assert paused.wait() is State.COMPLETED
@@ -115,7 +130,7 @@ def test_a_fork_begins_with_the_others_x_and_all_of_its_own_steps(
     first = straight["2_checkpoints"]
     first.wait()
     file = examples / "core_api" / "2_checkpoints.yaml"
-    environment = {"environment_variables": [f"STEP_S={QUICK}"]}
+    environment = {"environment_variables": [f"STEP_S={STEP_S}"]}
     fork = submit_file(
         client, file, environment=environment, searcher={"source_trial_id": first.trial.id}
     )

@@ -103,9 +103,11 @@ def test_workers_of_a_script_store_one_checkpoint_and_the_first_that_fails_is_to
 
 
 TWICE = """
-import time
+import pathlib, sys, time
 from det_jupyter import core
 with core.init() as context:
+    while not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.02)
     for step, values in ((4, [0.5]), (8, [0.25, 0.75]), (4, [0.125])):
         for value in values:
             context.train.report_validation_metrics(step, {"loss": value})
@@ -121,9 +123,12 @@ with core.init() as context:
 def test_of_two_values_of_a_step_the_last_is_in_the_curve_and_both_are_in_the_data(
     client: Client, tmp_path: Path
 ) -> None:
-    experiment = start(client, tmp_path, "python3 train.py", {"train.py": TWICE})
+    is_open = tmp_path / "is open"
+    entrypoint = ["python3", "train.py", str(is_open)]
+    experiment = start(client, tmp_path, entrypoint, {"train.py": TWICE})
     document = client.document("experiment", experiment_id=experiment.id)
     document.fetch()  # its curves grow from now on
+    is_open.touch()
     assert experiment.wait() == State.COMPLETED
     shown = {
         chart["title"]: (series["steps"], series["values"])

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import LogQuery
 from det_jupyter.errors import RankFailed
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, Gate, small_config, submit
 
 pytestmark = pytest.mark.e2e
 
 STEPS = 12
 TRAINING = "        time.sleep(self.pause_s)\n"
-BATCHES = 20  # of 0.1 s
+BATCHES = 20
 # As tqdm writes: a carriage return before each state, and a line end after the last one.
 PRINTING = f"""\
         time.sleep(self.pause_s)
@@ -106,12 +108,13 @@ def test_a_thread_that_fails_is_a_notice_of_the_trial(client: Client) -> None:
     assert "ended with ZeroDivisionError: division by zero" in notice
 
 
-def test_logs_are_followed_while_a_trial_trains_and_its_bar_is_one_line(client: Client) -> None:
-    source = TRIAL_SOURCE.replace(TRAINING, PRINTING).replace("import time", "import sys, time")
+def test_logs_are_followed_while_a_trial_trains_and_its_bar_is_one_line(
+    client: Client, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path, 10)
+    source = "import sys\n" + gate.source().replace(TRAINING, PRINTING)
     length = {"name": "single", "metric": "error", "max_length": {"batches": BATCHES}}
-    hparams = {"global_batch_size": 16, "pause_s": 0.1}
-    config = small_config(searcher=length, hyperparameters=hparams)
-    experiment = submit(client, config, source)
+    experiment = submit(client, small_config(searcher=length), source)
     states, is_over = set(), False
     query_after = 0
     while not is_over:
@@ -119,6 +122,8 @@ def test_logs_are_followed_while_a_trial_trains_and_its_bar_is_one_line(client: 
             experiment.id, LogQuery(after=query_after, wait_s=10, search="batch ")
         )
         states |= {line.text for line in page.lines if line.is_open}
+        if states:
+            gate.open()
         query_after, is_over = page.last_id, page.is_over
     assert states, "the bar was seen while it moved"
     lines = [line.text for line in experiment.logs(follow=True, rank=0)]

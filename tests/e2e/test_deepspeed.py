@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import State
 from tests.scripts import create, pause, wait_for_line
+from tests.trials import Gate
 
 pytestmark = [
     pytest.mark.e2e,
@@ -18,7 +19,6 @@ pytestmark = [
 ]
 
 SOURCE = """
-import time
 import deepspeed
 import torch
 from det_jupyter import core
@@ -60,7 +60,6 @@ with core.init() as context:
             if step == 9 and hparams["disturbed"] and state != {"saved": 8}:
                 raise RuntimeError("on purpose")
             if hparams["disturbed"]:
-                time.sleep(0.1)
                 if context.preempt.should_preempt():
                     save_engine(engine, {"saved": step})
                     raise SystemExit
@@ -80,14 +79,18 @@ max_restarts: 1
 def test_disturbed_training_goes_on_as_if_it_had_not_been_disturbed(
     client: Client, tmp_path: Path, stage: int
 ) -> None:
-    (tmp_path / "train.py").write_text(SOURCE)
+    folder, gate = tmp_path / "context", Gate(tmp_path, 3)
+    folder.mkdir()
+    before = "                if context.preempt.should_preempt():"
+    (folder / "train.py").write_text(gate.source(SOURCE, before=before, step="step"))
     losses = []
     for disturbed in (False, True):
         changes = {"hyperparameters": {"disturbed": disturbed, "stage": stage}}
-        experiment = create(client, CONFIG, context=tmp_path, changes=changes)
+        experiment = create(client, CONFIG, context=folder, changes=changes)
         if disturbed:
             wait_for_line(experiment, "step 2 + 1 of rank")
             assert pause(experiment) is State.PAUSED
+            gate.open()
             experiment.activate()
         assert experiment.wait() == State.COMPLETED
         trial = experiment.trials[0]
@@ -102,7 +105,6 @@ def test_disturbed_training_goes_on_as_if_it_had_not_been_disturbed(
 
 
 TRIAL = """
-import time
 import deepspeed
 import torch
 from torch.utils.data import TensorDataset
@@ -139,8 +141,6 @@ class Trial(DeepSpeedTrial):
         self.engine.step()
         where = f"batch {batch_idx} of rank {self.context.distributed.rank}"
         print(f"{where}: {loss.item()!r} of {x.sum().item()!r};", flush=True)
-        if self.context.get_hparam("disturbed"):
-            time.sleep(0.05)
         return {"loss": loss}
 
     def evaluate_batch(self, dataloader_iter, batch_idx):
@@ -161,6 +161,7 @@ class Trial(DeepSpeedTrial):
     def build_callbacks(self):
         return {"counting": Counting()}
 """
+FIRST = "        x, y = self.context.to_device(next(dataloader_iter))\n        loss"
 TRIAL_CONFIG = """
 entrypoint: python3 -m det_jupyter.launch.deepspeed --trial model_def:Trial
 resources: {slots_per_trial: 2}
@@ -175,14 +176,18 @@ max_restarts: 0
 def test_a_trial_of_an_engine_goes_on_after_a_pause_as_if_there_had_been_none(
     client: Client, tmp_path: Path, stage: int
 ) -> None:
-    (tmp_path / "model_def.py").write_text(TRIAL)
+    folder, gate = tmp_path / "context", Gate(tmp_path, 6)
+    folder.mkdir()
     runs = []
     for disturbed in (False, True):
-        changes = {"hyperparameters": {"disturbed": disturbed, "stage": stage}}
-        experiment = create(client, TRIAL_CONFIG, context=tmp_path, changes=changes)
+        source = gate.source(TRIAL, before=FIRST, step="batch_idx") if disturbed else TRIAL
+        (folder / "model_def.py").write_text(source)
+        changes = {"hyperparameters": {"stage": stage}}
+        experiment = create(client, TRIAL_CONFIG, context=folder, changes=changes)
         if disturbed:
             wait_for_line(experiment, "batch 5 of rank")
             assert pause(experiment) is State.PAUSED
+            gate.open()
             experiment.activate()
         assert experiment.wait() == State.COMPLETED
         trial = experiment.trials[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 import tempfile
 import warnings
@@ -28,6 +29,7 @@ from tests.forks import PYTHON_PATH, torch_source
 from tests.modules import modules_as_before
 from tests.processes import DetHome, det_home, wait_until
 from tests.scripts import pause, submit_file, wait_for_line
+from tests.trials import Gate
 
 pytestmark = pytest.mark.e2e
 
@@ -147,15 +149,17 @@ def test_hyperparameters_that_cannot_work_end_their_trial_only(ended: Experiment
 def test_a_pause_changes_nothing(
     client: Client, ended: Experiment, folder: str, tmp_path: Path
 ) -> None:
-    for file in (FILES / folder).iterdir():
-        if file.is_file():
-            slowed = file.read_text().replace("            batch += 1\n", _SLOWED)
-            slowed = slowed.replace("self.state.global_step += 1", _SLOWED_STEP)
-            (tmp_path / file.name).write_text(slowed)
-    paused = submit_file(client, tmp_path / "const.yaml")
+    work = tmp_path / "work"
+    shutil.copytree(FILES / folder, work, ignore=shutil.ignore_patterns("__pycache__"))
+    name, before, step, batch = _HELD[folder]
+    gate, text = Gate(tmp_path, batch), (work / name).read_text()
+    saying = text.replace(before, f"{before}; print('begun')")
+    (work / name).write_text(gate.source(saying, before=before, step=step))
+    paused = submit_file(client, work / "const.yaml")
     wait_for_line(paused, "begun")
     assert pause(paused) is State.PAUSED
     temporary = set(Path(tempfile.gettempdir()).glob("*resume*"))
+    gate.open()
     paused.activate()
     assert paused.wait() is State.COMPLETED
     assert set(Path(tempfile.gettempdir()).glob("*resume*")) == temporary  # copies go with it
@@ -163,8 +167,16 @@ def test_a_pause_changes_nothing(
     assert validations(client, paused) == validations(client, ended)
 
 
-_SLOWED = "            batch += 1\n            __import__('time').sleep(0.06); print('begun')\n"
-_SLOWED_STEP = "self.state.global_step += 1; __import__('time').sleep(0.15); print('begun')"
+# By folder: a file, a line of it before which the trial waits, and the batch.
+_HELD = {
+    "core_loop": ("train.py", "            batch += 1", "batch", 15),
+    "hf_callback": (
+        "transformers.py",
+        "            self.state.global_step += 1",
+        "self.state.global_step",
+        5,
+    ),
+}
 
 
 @pytest.mark.parametrize("folder", ["digits_trial"])

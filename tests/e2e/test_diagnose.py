@@ -14,7 +14,7 @@ from det_jupyter.contract.messages import ExperimentQuery, ExperimentView, State
 from det_jupyter.errors import ConfigError, NotFound, RankFailed, WaitTimeout
 from tests.problems import said
 from tests.processes import wait_until
-from tests.trials import TRIAL_SOURCE, capture_trial, create, slow, small_config, submit
+from tests.trials import TRIAL_SOURCE, Gate, capture_trial, create, slow, small_config, submit
 
 pytestmark = pytest.mark.e2e
 
@@ -157,10 +157,8 @@ def test_more_urgent_work_goes_first_and_the_run_is_repeated(
     client: Client, tmp_path: Path
 ) -> None:
     """A run leaves at once, without saving, and starts anew."""
-    slow_down = tmp_path / "slow down"
-    slow_down.touch()
-    pause = f"time.sleep(1 if __import__('os').path.exists({str(slow_down)!r}) else 0.01)"
-    source = TRIAL_SOURCE.replace("time.sleep(self.pause_s)", pause)
+    gate = Gate(tmp_path, 2)
+    source = gate.source().replace("self.pause_s)", "0.01)")
     experiment = ended(client, source, slots=2, batch=16)
     capsule = capture_trial(client, "SmallTrial", TRIAL_SOURCE)
     urgent: list[Experiment] = []
@@ -174,7 +172,7 @@ def test_more_urgent_work_goes_first_and_the_run_is_repeated(
         config = small_config(searcher=short, resources={"slots_per_trial": 4, "priority": 1})
         urgent.append(create(client, config, capsule))
         wait_until(lambda: runs()[0].state.is_terminal, "it has left")
-        slow_down.unlink()
+        gate.open()
 
     thread = threading.Thread(target=disturb)
     thread.start()

@@ -16,7 +16,7 @@ from det_jupyter.contract.messages import AllocationState
 from det_jupyter.contract.values.reader import SHELL
 from tests.e2e.test_scripts import start
 from tests.processes import DetHome, det_home, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.trials import LONG, TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -191,7 +191,7 @@ def test_checkpoints_that_code_of_the_core_api_writes_wait_for_room(
 
 def test_everything_ends_though_nothing_can_be_stored(home: DetHome, disk: Path) -> None:
     client = home.client()
-    experiment = submit(client, slow(0.2))
+    experiment = submit(client, slow(0.2, searcher=LONG))
     wait_for_steps(experiment, 1)
     client.session.close()
     reserve = home.path / "data" / "reserve"

@@ -13,7 +13,7 @@ from det_jupyter.client.handles.compare import fetch_experiments
 from det_jupyter.errors import DetError, NotFound, RankFailed
 from tests.ignored_keys import IGNORED, with_keys
 from tests.processes import DetHome, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, Gate, slow, small_config, submit
 
 pytestmark = pytest.mark.e2e
 
@@ -103,12 +103,14 @@ def test_a_training_that_is_continued_with_another_rate_trains_at_it(client: Cli
     assert said in repr(Comparison(fetch_experiments(client, [first.id, other.id])))
 
 
-def test_a_canceled_experiment_goes_on_under_its_number(client: Client) -> None:
-    experiment = submit(client, slow(0.2, searcher=SHORT))
-    wait_for_steps(experiment, 2)
+def test_a_canceled_experiment_goes_on_under_its_number(client: Client, tmp_path: Path) -> None:
+    gate = Gate(tmp_path, 2)
+    experiment = submit(client, small_config(searcher=SHORT), gate.source())
+    gate.wait(experiment)
     experiment.cancel()
     assert experiment.wait() == "CANCELED"
     (trial,) = experiment.view.trials
+    gate.open()
     experiment.continue_()
     assert experiment.wait() == "COMPLETED"
     assert [t.id for t in experiment.view.trials] == [trial.id]
@@ -172,7 +174,7 @@ def test_a_rank_that_prints_what_a_policy_looks_for_is_not_tried_again(client: C
 
 
 def test_a_running_experiment_is_neither_archived_nor_deleted(client: Client) -> None:
-    experiment = submit(client, slow(0.1))
+    experiment = submit(client, slow(100))
     for verb in (experiment.archive, experiment.delete, experiment.continue_):
         with pytest.raises(DetError):
             verb()

@@ -10,6 +10,7 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import State
 from tests.scripts import create, pause, wait_for_line
+from tests.trials import Gate
 
 pytestmark = [
     pytest.mark.e2e,
@@ -17,7 +18,6 @@ pytestmark = [
 ]
 
 SOURCE = """
-import time
 import keras
 import numpy as np
 from det_jupyter.integrations.keras import DetCallback, make_deterministic
@@ -25,7 +25,6 @@ from det_jupyter.integrations.keras import DetCallback, make_deterministic
 class Slow(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         print(f"epoch {epoch} begins;", flush=True)
-        time.sleep(0.5)
 
 def main(core_context):
     make_deterministic()
@@ -47,12 +46,16 @@ max_restarts: 0
 
 
 def test_paused_trial_goes_on_at_the_next_epoch(client: Client, tmp_path: Path) -> None:
-    (tmp_path / "fits.py").write_text(SOURCE)
-    experiment = create(client, CONFIG, context=tmp_path)
+    folder, gate = tmp_path / "context", Gate(tmp_path, 2)
+    folder.mkdir()
+    before = '        print(f"epoch {epoch} begins;", flush=True)'
+    (folder / "fits.py").write_text(gate.source(SOURCE, before=before, step="epoch"))
+    experiment = create(client, CONFIG, context=folder)
     wait_for_line(experiment, "epoch 1 begins;")
     assert pause(experiment) == State.PAUSED
     at_rest = experiment.view.trials[0].steps_completed
     assert at_rest < 24
+    gate.open()
     experiment.activate()
     assert experiment.wait() == State.COMPLETED
     trial = experiment.trials[0]

@@ -15,7 +15,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import RankFailed
 from tests.processes import DetHome, processes_of, wait_until
 from tests.scripts import create
-from tests.trials import TRIAL_SOURCE, slow, wait_for_steps
+from tests.trials import TRIAL_SOURCE, Gate, slow, small_config
 
 pytestmark = pytest.mark.e2e
 
@@ -148,23 +148,28 @@ def test_a_worker_that_says_nothing_is_named_with_what_it_printed(folder: Folder
 
 @pytest.mark.parametrize("pauses", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_class_trains_in_the_ranks_of_a_launcher_in_a_shell_script_as_in_ours(
-    folder: Folder, pauses: bool
+    folder: Folder, tmp_path_factory: pytest.TempPathFactory, pauses: bool
 ) -> None:
+    gate = Gate(tmp_path_factory.mktemp("gate"), 5)
     made = "self.context = context\n"
     saying = f'{made}        print("work of rank", context.distributed.rank)\n'
-    folder.add("model_def.py", TRIAL_SOURCE.replace(made, saying))
+    source = TRIAL_SOURCE.replace(made, saying)
+    folder.add("model_def.py", source)
     length = {"name": "single", "metric": "error", "max_length": {"batches": 20}}
-    config = slow(0.1 if pauses else 0.0, searcher=length)
+    config = small_config(searcher=length)
     ours = folder.create("model_def:SmallTrial", **config)
     command = f"echo begin && {TORCH} --standalone --trial model_def:SmallTrial"
+    if pauses:
+        folder.add("model_def.py", gate.source(source))
     theirs = folder.create(command, **config)
     if pauses:
-        wait_for_steps(theirs, 5)
+        gate.wait(theirs)
         theirs.pause()
         wait_until(
             lambda: theirs.state == "PAUSED" and not folder.client.cluster(limit=0).holding,
             "it has left",
         )
+        gate.open()
         theirs.activate()
     assert ours.wait() == theirs.wait() == "COMPLETED", theirs.view.message
     assert theirs.best_trial().view.best_metric == ours.best_trial().view.best_metric

@@ -11,6 +11,7 @@ from det_jupyter.client import Client
 from det_jupyter.contract.messages import LogQuery, State
 from det_jupyter.contract.trial.origin import Origin
 from tests.scripts import create, ends_as_undisturbed, pause, wait_for_line
+from tests.trials import Gate
 
 pytestmark = pytest.mark.e2e
 
@@ -70,7 +71,7 @@ def test_two_ranks_share_the_data_and_have_the_same_weights(
 
 
 DISTURBED = """
-import hashlib, os, pathlib, signal, time
+import hashlib, os, pathlib, signal
 import lightning.pytorch as L
 import torch
 from torch.distributed.fsdp import fully_shard
@@ -95,7 +96,6 @@ class Net(L.LightningModule):
             fully_shard(each, mesh=mesh)
     def training_step(self, batch, index):
         if self.disturbed:
-            time.sleep(0.1)
             print(f"step {self.global_step};", flush=True)
             if self.global_step == 18 and self.global_rank == 1 and not KILLED.exists():
                 KILLED.touch()
@@ -160,7 +160,10 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
 
     folder = tmp_path / "context"
     folder.mkdir()
-    (folder / "fits.py").write_text(DISTURBED)
+    gate = Gate(tmp_path, 6)
+    before = '            print(f"step {self.global_step};", flush=True)'
+    source = gate.source(DISTURBED, before=before, step="self.global_step")
+    (folder / "fits.py").write_text(source)
     variable = [f"MARKER={tmp_path / 'killed'}"]
     changes = {
         "environment": {"environment_variables": variable},
@@ -169,6 +172,7 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     experiment = create(client, DISTURBED_CONFIG, context=folder, changes=changes)
     wait_for_line(experiment, "step 5;")
     assert pause(experiment) is State.PAUSED
+    gate.open()
     experiment.activate()
     ends = ends_as_undisturbed(experiment)
     assert f": [{shape}" in ends[0]  # of its first layer, which has (8, 8)

@@ -14,7 +14,7 @@ from det_jupyter.errors import ConfigError, Conflict, NotFound
 from det_jupyter.front.notebook.complete.magic_parsers import det_parser
 from det_jupyter.front.verbs.grammar import Call, parse
 from tests.processes import wait_until
-from tests.trials import slow, submit, wait_for_steps
+from tests.trials import LONG, slow, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +25,7 @@ from det_jupyter import core
 
 def count():
     context = core.init()
-    for step in range(1, 1000):
+    for step in range(1, 100_000):
         time.sleep(0.02)
         context.train.report_training_metrics(step, {"loss": 1.0})
         if context.preempt.should_preempt():
@@ -55,7 +55,7 @@ def tags(folder: Path) -> set[str]:
 
 
 def test_a_trial_is_profiled_and_changed_while_it_trains(client: Client, tmp_path: Path) -> None:
-    long = slow(0.05, searcher={"name": "single", "metric": "error", "max_length": 10_000})
+    long = slow(0.05, searcher=LONG)
     experiment = submit(client, long)
     wait_for_steps(experiment, 3)
     trial = experiment.trial

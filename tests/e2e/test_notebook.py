@@ -17,7 +17,7 @@ from det_jupyter.errors import Conflict
 from det_jupyter.view.forms.notebook_output import EXPERIMENT_MIME
 from tests.notebook_kernel import Notebook, notebook, run_notebook, text_of
 from tests.processes import DetHome, processes_of, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.trials import LONG, TRIAL_SOURCE, Gate, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -131,12 +131,13 @@ def test_interrupting_the_wait_leaves_the_trial_alone(book: Notebook, client: Cl
 def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experiment(
     client: Client, tmp_path: Path
 ) -> None:
+    gate = Gate(tmp_path, 5)
     with notebook(tmp_path) as first:
         first.check("%load_ext det_jupyter")
-        first.check(TRIAL_SOURCE)
-        first.check(cell(pause_s=0.2, batches=20))
+        first.check(gate.source())
+        first.check(cell(batches=20))
         experiment = Experiment(client, client.experiments()[-1].id)
-        wait_for_steps(experiment, 1)
+        gate.wait(experiment)
         first.kill()
     assert experiment.state == "ACTIVE"
     with notebook(tmp_path) as second:
@@ -144,6 +145,7 @@ def test_a_killed_notebook_kernel_changes_nothing_and_another_finds_the_experime
         listed = second.check("%det_experiment list").text
         assert any(line.startswith(f"{experiment.id} ") for line in listed.splitlines())
         second.check(f"import det_jupyter\nfound = det_jupyter.experiment({experiment.id})")
+        gate.open()
         second.check("found.wait()")
         steps = second.check(
             "[c.steps for c in found.curves() if c.group == 'batches'][0] == list(range(1, 21))"
@@ -158,20 +160,20 @@ def test_two_notebooks_submitting_at_once_share_the_slots(
     home: DetHome, client: Client, tmp_path: Path
 ) -> None:
     length = {"name": "single", "metric": "error", "max_length": {"batches": 4}}
-    first = submit(client, slow(0.7, searcher=length))
-    second = submit(client, slow(0.7, searcher=length))
+    gate = Gate(tmp_path, 2)
+    first, second = (submit(client, small_config(searcher=length), gate.source()) for _ in "12")
     third = submit(client, small_config(searcher=length))
     assert third.view.trials[0].waiting_for is not None
     sentence = third.view.trials[0].waiting_for or ""
     assert "2" in sentence
     assert "small" in sentence or f"{first.id}" in sentence
+    gate.open()
     for experiment in (first, second, third):
         assert experiment.wait() == "COMPLETED"
 
 
 def test_looking_into_a_rank_while_it_trains(client: Client) -> None:
-    experiment = submit(client, slow(0.1, searcher={
-        "name": "single", "metric": "error", "max_length": {"batches": 10_000}}))  # fmt: skip
+    experiment = submit(client, slow(0.1, searcher=LONG))
     wait_for_steps(experiment, 3)
     rank = wait_until(lambda: experiment.trial.ranks[1:], "rank 1 is up")[0]
     wait_until(lambda: Path(rank.connection_file).exists(), "its kernel has a connection file")

@@ -16,15 +16,12 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.errors import Conflict, NotFound
 from tests.processes import DetHome, det_home, wait_until
 from tests.ray_cluster import RayCluster, ray_cluster
-from tests.trials import slow, submit, wait_for_steps
+from tests.trials import LONG, Gate, slow, small_config, submit, wait_for_steps
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed"),
 ]
-
-# Longer than any test takes.
-LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 10_000}}}
 
 
 @pytest.fixture(scope="module")
@@ -96,12 +93,14 @@ def test_an_address_without_a_cluster_is_refused_at_once(client: Client) -> None
 
 
 @pytest.mark.usefixtures("joined")
-def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
+def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster, tmp_path: Path) -> None:
+    gate = Gate(tmp_path, 5)
     (status,) = client.clusters()
     assert (status.state, status.num_nodes, status.num_slots) == ("connected", 2, 4)
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 5)
+    experiment = submit(client, small_config(), gate.source())
+    gate.wait(experiment)
     assert agent_of(experiment) in agents_on_nodes(client)
+    gate.open()
     experiment.wait()
     assert experiment.view.state == "COMPLETED"
     with pytest.raises(Conflict, match="there is a cluster ray already, at"):
@@ -110,13 +109,16 @@ def test_a_trial_trains_on_a_node(client: Client, cluster: RayCluster) -> None:
 
 @pytest.mark.long
 @pytest.mark.usefixtures("joined")
-def test_trials_run_on_while_bridge_and_master_are_replaced(client: Client, home: DetHome) -> None:
-    agents = agents_on_nodes(client)
-    experiment = submit(client, slow(0.1))
-    wait_for_steps(experiment, 5)
+def test_trials_run_on_while_bridge_and_master_are_replaced(
+    client: Client, home: DetHome, tmp_path: Path
+) -> None:
+    agents, gate = agents_on_nodes(client), Gate(tmp_path, 5)
+    experiment = submit(client, small_config(), gate.source())
+    gate.wait(experiment)
     (bridge,) = bridges(client)
     bridge.send_signal(signal.SIGKILL)
     home.master().kill()
+    gate.open()
     experiment.wait()
     assert experiment.view.state == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0
@@ -139,8 +141,8 @@ def test_a_trial_whose_node_leaves_goes_on_elsewhere(
     wait_until(lambda: len(agents_on_nodes(client)) == 2, "both nodes have agents")
     (leaves,) = on_the_node()
     (stays,) = agents_on_nodes(client).keys() - {leaves}
-    blocker = submit(client, slow(0.4, **LONG))  # one trial on each node
-    moved = submit(client, slow(0.4, **LONG))
+    blocker = submit(client, slow(0.4, searcher=LONG))  # one trial on each node
+    moved = submit(client, slow(0.4, searcher=LONG))
     for each in (blocker, moved):
         wait_for_steps(each, 2)
     if agent_of(moved) != leaves:
@@ -161,7 +163,7 @@ def test_a_removed_cluster_leaves_no_agent_and_its_trial_waits(
     num_nodes = 2 if cluster.node_id else 1  # the agent of one that has left may still be listed
     wait_until(lambda: len(agents_on_nodes(client)) == num_nodes, "each node has its agent")
     pids = agents_on_nodes(client).values()
-    experiment = submit(client, slow(0.4, **LONG))
+    experiment = submit(client, slow(0.4, searcher=LONG))
     wait_for_steps(experiment, 2)
     with pytest.raises(NotFound, match="there is no cluster x; there are: ray"):
         client.remove_cluster("x")

@@ -31,7 +31,9 @@ from tests.bucket_server import BUCKET, serving
 from tests.nodes import Node
 from tests.processes import DetHome, processes_below, wait_until
 from tests.trials import (
+    LONG,
     TRIAL_SOURCE,
+    Gate,
     allocation_after,
     slow,
     small_config,
@@ -115,16 +117,17 @@ def test_trial_trains_elsewhere_and_its_checkpoints_arrive(
     "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)]
 )
 def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
-    client: Client, nodes: dict[str, Node], undisturbed: Experiment, number: int
+    client: Client, nodes: dict[str, Node], undisturbed: Experiment, number: int, tmp_path: Path
 ) -> None:
-    experiment = submit(
-        client, slow(0.1, searcher=LENGTH, min_validation_period={"batches": STEPS})
-    )
-    wait_for_steps(experiment, 10)
+    gate = Gate(tmp_path, 10)
+    config = small_config(searcher=LENGTH, min_validation_period={"batches": STEPS})
+    experiment = submit(client, config, gate.source())
+    gate.wait(experiment)
     (first,) = agents_of(experiment)
     nodes[first].end(number)
     if number == signal.SIGKILL:  # else its successor says at once that the run is lost
         nodes[first].start()
+    gate.open()
     experiment.wait()
     if number == signal.SIGTERM:
         assert agents_of(experiment) != [first]
@@ -140,7 +143,7 @@ def test_trial_whose_agent_ends_goes_on_elsewhere_bit_identical(
 def test_ranks_end_while_their_agent_is_stopped(
     client: Client, home: DetHome, nodes: dict[str, Node], undisturbed: Experiment
 ) -> None:
-    experiment = submit(client, slow(0.05, searcher=LENGTH), HOLDING_SOURCE)
+    experiment = submit(client, small_config(searcher=LENGTH), HOLDING_SOURCE)
     wait_until((home.path / "notebook" / "held").exists, "a rank holds the GIL")
     (first,) = agents_of(experiment)
     agent = nodes[first].processes[-1].pid
@@ -174,7 +177,7 @@ def test_neither_token_nor_secrets_are_on_the_disk_of_a_node(
     check = f"import os; assert len(os.environ['SECRET_WORD']) == {len(secret)}"
     source = TRIAL_SOURCE.replace(BEGINNING, f"{BEGINNING}        {check}\n")
     each_four = {"batches": 4}
-    config = slow(0.2, environment=environment, min_validation_period=each_four)
+    config = slow(0.1, searcher=LONG, environment=environment, min_validation_period=each_four)
     experiment = submit(client, config, source)
     wait_for_steps(experiment, 8)  # a checkpoint is saved after 4
     hidden = [secret.encode(), *(node.credentials.token.encode() for node in nodes.values())]
@@ -190,7 +193,8 @@ def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
 ) -> None:
     enable = "context.set_enable_tensorboard_logging(True)"
     source = TRIAL_SOURCE.replace(BEGINNING, f"{BEGINNING}        {enable}\n")
-    experiment = submit(client, slow(0.15, searcher=LENGTH), source)
+    config = slow(0.05, searcher=LONG, min_validation_period={"batches": 4})
+    experiment = submit(client, config, source)
     wait_for_steps(experiment, 5)
     trial = experiment.trials[0]
     (trace,) = trial.profile(2, [1])
@@ -199,8 +203,8 @@ def test_tensorboard_files_and_traces_arrive_while_the_trial_trains(
         for of in ("tensorboard", "traces")
     ]
     wait_until(lambda: list(folders[0].glob("*tfevents*")), "event files arrive")
-    assert not experiment.view.state.is_terminal
-    experiment.wait()
+    experiment.cancel()
+    assert experiment.wait() is State.CANCELED
     assert trace.path is not None
     assert trace.path.parent == folders[1]
     assert trace.path.stat().st_size == trace.view.size_bytes
@@ -280,9 +284,8 @@ def test_computers_of_a_gang_store_into_one_bucket_and_read_it_back(
 def test_gang_on_two_computers_has_consoles_and_a_verdict_on_its_network(
     client: Client, nodes: dict[str, Node]
 ) -> None:
-    length = {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}
     resources = {"slots_per_trial": 4}
-    experiment = submit(client, slow(0.1, resources=resources, searcher=length))
+    experiment = submit(client, slow(0.1, resources=resources, searcher=LONG))
     wait_for_steps(experiment, 3)
     trial = experiment.trials[0]
     assert [rank.execute("rank, world_size") for rank in trial.ranks] == [
@@ -359,7 +362,7 @@ def test_unknown_token_and_other_certificate_are_refused(
 def test_agents_stay_when_everything_is_stopped_and_their_gangs_end_at_once(
     client: Client, home: DetHome, nodes: dict[str, Node]
 ) -> None:
-    experiment = submit(client, slow(0.05))
+    experiment = submit(client, slow(0.05, searcher=LONG))
     allocation = allocation_after(experiment, 5)
     ranks = [psutil.Process(rank.pid) for rank in allocation.ranks]
     end_everything()
@@ -372,10 +375,11 @@ def test_agents_stay_when_everything_is_stopped_and_their_gangs_end_at_once(
 
 
 def test_master_that_restarts_is_found_at_its_port_though_that_was_taken_at_first(
-    client: Client, home: DetHome, nodes: dict[str, Node]
+    client: Client, home: DetHome, nodes: dict[str, Node], tmp_path: Path
 ) -> None:
-    experiment = submit(client, slow(0.15, searcher=LENGTH))
-    wait_for_steps(experiment, 5)
+    gate = Gate(tmp_path, 5)
+    experiment = submit(client, small_config(searcher=LENGTH), gate.source())
+    gate.wait(experiment)
     port = int(nodes["b"].credentials.url.rpartition(":")[2])
     master = home.master()
     master.kill()
@@ -386,6 +390,7 @@ def test_master_that_restarts_is_found_at_its_port_though_that_was_taken_at_firs
         other.listen()
         (problem,) = wait_until(Client(connect()).problems, "the problem is reported")
         assert f"port {port}, which cannot be opened" in problem
+    gate.open()
     experiment.wait()
     assert losses(experiment)[0] == list(range(1, STEPS + 1))
     nodes["b"].wait_until_connected(client)

@@ -25,11 +25,9 @@ from tests.e2e.test_remote_agents import requests
 from tests.integration.console_support import Server, jupyter_server
 from tests.nodes import Node
 from tests.processes import DetHome, wait_until
-from tests.trials import slow, submit, wait_for_steps
+from tests.trials import LONG, slow, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
-
-LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +57,7 @@ def server(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def training(home: DetHome, node: Node) -> Iterator[Experiment]:
     """Return an experiment whose trial trains on the two ranks of the agent."""
     client = home.client()
-    experiment = submit(client, slow(0.1, **LONG))
+    experiment = submit(client, slow(0.1, searcher=LONG))
     wait_for_steps(experiment, 3)
     for rank in ranks(experiment):
         wait_until(Path(rank.connection_file).exists, "the rank can be reached")

@@ -26,11 +26,12 @@ from tests.e2e.test_scheduling import STEPS, short
 from tests.e2e.test_survival import final_weights
 from tests.nodes import Node
 from tests.processes import DetHome, wait_until
-from tests.trials import TRIAL_SOURCE, allocation_after, submit, wait_for_steps
+from tests.trials import LONG, TRIAL_SOURCE, Gate, allocation_after, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
-UNTIL_THE_END = {"min_validation_period": {"batches": STEPS}}  # no periodic checkpoint
+# No periodic checkpoint.
+UNTIL_THE_END: dict[str, Any] = {"min_validation_period": {"batches": STEPS}}
 RESOURCES = {"slots_per_trial": 2}
 
 
@@ -54,6 +55,12 @@ def client(home: DetHome, nodes: dict[str, Node]) -> Iterator[Client]:
     client = home.client()
     yield client
     client.session.close()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """Return a gate after a third of the batches."""
+    return Gate(tmp_path, STEPS // 3)
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +111,13 @@ def test_gang_on_two_computers_trains_as_on_one(
 
 
 def test_trial_that_loses_the_agent_of_its_chief_waits_and_goes_on_at_its_last_step(
-    client: Client, undisturbed: Experiment, nodes: dict[str, Node]
+    client: Client, undisturbed: Experiment, nodes: dict[str, Node], gate: Gate
 ) -> None:
-    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
-    allocation = allocation_after(experiment, 10)
-    name = allocation.agent_ids[0]
+    experiment = submit(client, spread(**UNTIL_THE_END), gate.source())
+    gate.wait(experiment)
+    name = allocation_after(experiment, 1).agent_ids[0]
     nodes[name].end(signal.SIGKILL)
+    gate.open()
     (saved,) = wait_until(lambda: saved_between(experiment), "the survivor has saved")
     slots = f"/agents/{name}/slots"
     client.session.post(slots, {"slots": [0], "enabled": False})
@@ -132,11 +140,12 @@ def _why(experiment: Experiment) -> str:
 
 @pytest.mark.long
 def test_ranks_that_are_cut_off_from_another_computer_save_the_last_step(
-    client: Client, undisturbed: Experiment, nodes: dict[str, Node]
+    client: Client, undisturbed: Experiment, nodes: dict[str, Node], gate: Gate
 ) -> None:
-    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
-    allocation = allocation_after(experiment, 10)
-    with nodes[allocation.agent_ids[1]].silent():
+    experiment = submit(client, spread(**UNTIL_THE_END), gate.source())
+    gate.wait(experiment)
+    with nodes[allocation_after(experiment, 1).agent_ids[1]].silent():
+        gate.open()
         wait_until(lambda: saved_between(experiment), "the survivor has saved")
     experiment.wait()
     assert experiment.view.trials[0].restarts == 0
@@ -159,12 +168,13 @@ def pids_of(experiment: Experiment) -> list[int]:
 
 
 def test_trial_of_which_a_rank_is_killed_is_restarted_and_the_rank_is_named(
-    client: Client, undisturbed: Experiment
+    client: Client, undisturbed: Experiment, gate: Gate
 ) -> None:
-    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
-    wait_for_steps(experiment, 10)
+    experiment = submit(client, spread(**UNTIL_THE_END), gate.source())
+    gate.wait(experiment)
     pids = pids_of(experiment)
     os.kill(pids[1], signal.SIGKILL)
+    gate.open()
     experiment.wait()
     assert len(saved_between(experiment)) == 1
     trial = experiment.view.trials[0]
@@ -190,10 +200,13 @@ def test_exception_on_another_computer_is_the_error_of_the_trial(client: Client)
 
 
 def test_gang_is_paused_continued_and_killed_as_a_whole(
-    client: Client, undisturbed: Experiment, nodes: dict[str, Node]
+    client: Client, undisturbed: Experiment, nodes: dict[str, Node], gate: Gate, tmp_path: Path
 ) -> None:
-    experiment = submit(client, spread(0.12, **UNTIL_THE_END))
-    allocation = allocation_after(experiment, 5)
+    later = Gate(tmp_path, 20)
+    # With a pause, as the ranks agree on what to do about 5 times a second.
+    experiment = submit(client, spread(0.05, **UNTIL_THE_END), later.source(gate.source()))
+    gate.wait(experiment)
+    allocation = allocation_after(experiment, 1)
     secret = AgentAccess(paths.data_dir() / "agents").gang_secret(allocation.id).encode()
     for path in (path for node in nodes.values() for path in node.home.rglob("*")):
         assert not path.is_file() or secret not in path.read_bytes(), path
@@ -201,14 +214,17 @@ def test_gang_is_paused_continued_and_killed_as_a_whole(
     wait_until(lambda: experiment.view.trials[0].allocation is None, "it has left")
     paused_at = experiment.view.trials[0].steps_completed
     assert paused_at > 0
+    gate.open()
     experiment.activate()
-    wait_for_steps(experiment, paused_at + 4)
+    later.wait(experiment)
+    wait_for_steps(experiment, paused_at + 1)
     os.kill(pids_of(experiment)[1], signal.SIGTERM)
+    later.open()
     experiment.wait()
     assert len(saved_between(experiment)) == 2
     assert experiment.view.trials[0].restarts == 0
     assert_same(experiment, undisturbed)
-    other = submit(client, spread(0.5))
+    other = submit(client, spread(0.5, searcher=LONG))
     wait_for_steps(other, 2)
     pids = pids_of(other)
     other.kill()

@@ -16,7 +16,7 @@ from tests.e2e.test_sharded_deaths import assert_equal_ends, submit_sharded
 from tests.exactness import examples
 from tests.nodes import Node
 from tests.processes import DetHome, wait_until
-from tests.trials import allocation_after
+from tests.trials import Gate, allocation_after
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -30,6 +30,12 @@ PAUSE_S = 0.05
 @pytest.fixture(scope="module")
 def home(home_of_nodes: DetHome) -> DetHome:
     return home_of_nodes
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """Return a gate after the first checkpoint, of batch 20."""
+    return Gate(tmp_path, 25)
 
 
 @pytest.fixture(scope="module")
@@ -56,15 +62,19 @@ def test_killed_ranks_on_both_computers_lose_one_batch_each_and_no_bit(
 
 @pytest.mark.parametrize("seed", range(examples(2)))
 def test_ranks_that_are_killed_at_any_moment_cost_no_bit(
-    client: Client, calm: Experiment, seed: int
+    client: Client, calm: Experiment, seed: int, tmp_path: Path
 ) -> None:
     draws = random.Random(seed)
-    experiment = submit_sharded(client, RANKS, pause_s=PAUSE_S)
-    for steps in sorted(draws.sample(range(3, 50), 3)):
-        allocation = allocation_after(experiment, steps)
+    gates = [Gate(tmp_path, batch) for batch in [*sorted(draws.sample(range(3, 50), 3)), 55]]
+    experiment = submit_sharded(client, RANKS, gates=gates, pause_s=PAUSE_S)
+    for gate in gates[:-1]:
+        gate.wait(experiment)
+        allocation = allocation_after(experiment, 1)
+        gate.open()
         for rank in draws.choice([[0], [1], [2], [3], [0, 1], [2, 3], [1, 2]]):
             with suppress(ProcessLookupError):
                 os.kill(allocation.ranks[rank].pid, signal.SIGKILL)
+    gates[-1].open()
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].num_recoveries
     assert_equal_ends(calm, experiment, lacks_metrics=True)
@@ -78,11 +88,12 @@ def wait_for_loss_of(experiment: Experiment, *, rank: int) -> None:
 
 
 def test_trial_that_is_cut_off_from_a_computer_begins_again_at_its_checkpoint(
-    client: Client, calm: Experiment, nodes: dict[str, Node]
+    client: Client, calm: Experiment, nodes: dict[str, Node], gate: Gate
 ) -> None:
-    experiment = submit_sharded(client, RANKS, pause_s=PAUSE_S)
-    allocation = allocation_after(experiment, 25)
-    with nodes[allocation.agent_ids[0]].silent():
+    experiment = submit_sharded(client, RANKS, gates=[gate])
+    gate.wait(experiment)
+    with nodes[allocation_after(experiment, 1).agent_ids[0]].silent():
+        gate.open()
         wait_for_loss_of(experiment, rank=0)
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].num_recoveries == 0
@@ -90,12 +101,13 @@ def test_trial_that_is_cut_off_from_a_computer_begins_again_at_its_checkpoint(
 
 
 def test_trial_that_loses_an_agent_begins_again_at_its_checkpoint_and_says_so(
-    client: Client, calm: Experiment, nodes: dict[str, Node]
+    client: Client, calm: Experiment, nodes: dict[str, Node], gate: Gate
 ) -> None:
-    experiment = submit_sharded(client, RANKS, pause_s=PAUSE_S)
-    allocation = allocation_after(experiment, 25)
-    node = nodes[allocation.agent_ids[2]]
+    experiment = submit_sharded(client, RANKS, gates=[gate])
+    gate.wait(experiment)
+    node = nodes[allocation_after(experiment, 1).agent_ids[2]]
     node.end(signal.SIGKILL)
+    gate.open()
     wait_for_loss_of(experiment, rank=2)
     node.start()
     assert experiment.wait() == "COMPLETED"

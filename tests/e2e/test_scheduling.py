@@ -17,7 +17,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import AllocationState, ClusterView, Reason, State
 from tests.e2e.test_survival import final_weights
 from tests.processes import DetHome, det_home, wait_until
-from tests.trials import TRIAL_SOURCE, slow, submit, wait_for_steps
+from tests.trials import LONG, Gate, slow, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -71,16 +71,9 @@ def state_of(experiment: Experiment) -> AllocationState | None:
 
 
 @pytest.fixture
-def brake(tmp_path: Path) -> Path:
-    """Return a file: while it is there, trials of `braked` pause in every batch."""
-    file = tmp_path / "brake"
-    file.touch()
-    return file
-
-
-def braked(brake: Path) -> str:
-    pause = f"time.sleep(self.pause_s * __import__('os').path.exists({str(brake)!r}))"
-    return TRIAL_SOURCE.replace("time.sleep(self.pause_s)", pause)
+def gate(tmp_path: Path) -> Gate:
+    """Return a gate after 3 batches."""
+    return Gate(tmp_path, 3)
 
 
 def short(pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
@@ -94,9 +87,8 @@ def finished(experiment: Experiment) -> dict[str, torch.Tensor]:
     return final_weights(experiment, STEPS)
 
 
-def prioritized(pause_s: float, priority: int, seed: int) -> dict[str, Any]:
+def prioritized(priority: int, seed: int) -> dict[str, Any]:
     return short(
-        pause_s,
         resources={"slots_per_trial": 2, "priority": priority},
         reproducibility={"experiment_seed": seed},
     )
@@ -104,21 +96,22 @@ def prioritized(pause_s: float, priority: int, seed: int) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("one_agent")
 def test_two_experiments_preempt_one_another_and_end_as_if_alone(
-    client: Client, brake: Path
+    client: Client, gate: Gate, tmp_path: Path
 ) -> None:
-    source = braked(brake)
-    alone = [finished(submit(client, prioritized(0.0, 42, seed), source)) for seed in (11, 12)]
+    alone = [finished(submit(client, prioritized(42, seed))) for seed in (11, 12)]
 
-    first = submit(client, prioritized(0.3, 42, 11), source)
-    wait_for_steps(first, 3)
-    second = submit(client, prioritized(0.3, 20, 12), source)
+    first = submit(client, prioritized(42, 11), gate.source())
+    gate.wait(first)
+    gate_of_second = Gate(tmp_path, 4)
+    second = submit(client, prioritized(20, 12), gate_of_second.source())
     wait_until(lambda: state_of(second) is AllocationState.RUNNING, "the urgent one runs")
     assert state_of(first) is AllocationState.QUEUED
-    wait_for_steps(second, 3)
+    gate_of_second.wait(second)
     set_priority(client, first, 10)
     wait_until(lambda: state_of(first) is AllocationState.RUNNING, "the other one is back")
     assert state_of(second) is AllocationState.QUEUED
-    brake.unlink()
+    gate.open()
+    gate_of_second.open()
 
     for experiment, undisturbed in zip((first, second), alone, strict=True):
         weights = finished(experiment)
@@ -128,10 +121,10 @@ def test_two_experiments_preempt_one_another_and_end_as_if_alone(
 
 
 @pytest.mark.usefixtures("one_agent")
-def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client, brake: Path) -> None:
-    holder = submit(client, prioritized(0.3, 42, 11), braked(brake))
-    wait_for_steps(holder, 3)
-    waiting = submit(client, prioritized(0.0, 42, 12))
+def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client, gate: Gate) -> None:
+    holder = submit(client, prioritized(42, 11), gate.source())
+    gate.wait(holder)
+    waiting = submit(client, prioritized(42, 12))
 
     reason = why(client, waiting)
     assert reason.sentence.startswith(
@@ -144,7 +137,7 @@ def test_a_waiting_trial_says_why_and_what_it_says_starts_it(client: Client, bra
     assert isinstance(priority, int)
     set_priority(client, waiting, priority)
     assert waiting.wait() is State.COMPLETED
-    brake.unlink()
+    gate.open()
     assert holder.wait() is State.COMPLETED
 
 
@@ -159,8 +152,7 @@ def test_a_gang_over_two_agents_trains_as_one_on_one(client: Client) -> None:
 
 @pytest.mark.usefixtures("one_agent")
 def test_a_trial_without_slots_runs_while_all_slots_are_held(client: Client) -> None:
-    length = {"name": "single", "metric": "error", "max_length": {"batches": 10_000}}
-    holder = submit(client, short(0.2, resources={"slots_per_trial": 2}, searcher=length))
+    holder = submit(client, short(0.2, resources={"slots_per_trial": 2}, searcher=LONG))
     wait_for_steps(holder, 3)
 
     light = submit(client, short(resources={"slots_per_trial": 0}))
@@ -171,11 +163,10 @@ def test_a_trial_without_slots_runs_while_all_slots_are_held(client: Client) -> 
 
 
 def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(
-    client: Client, brake: Path
+    client: Client, gate: Gate
 ) -> None:
-    config = short(0.3, resources={"slots_per_trial": 2})
-    experiment = submit(client, config, braked(brake))
-    wait_for_steps(experiment, 3)
+    experiment = submit(client, short(resources={"slots_per_trial": 2}), gate.source())
+    gate.wait(experiment)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
     agent_id = allocation.agent_ids[0]
@@ -184,7 +175,7 @@ def test_draining_an_agent_lets_its_trial_finish_and_starts_nothing_there(
 
     other = submit(client, short())
     assert other.wait() is State.COMPLETED
-    brake.unlink()
+    gate.open()
     assert experiment.wait() is State.COMPLETED
     drained = next(a for pool in cluster(client).pools for a in pool.agents if a.id == agent_id)
     assert [slot.state for slot in drained.slots] == ["disabled", "disabled"]
@@ -199,16 +190,18 @@ def test_the_pools_are_kept_in_the_file(home: DetHome) -> None:
 
 
 def test_a_trial_whose_gpu_is_lost_goes_on_elsewhere(
-    home: DetHome, client: Client, brake: Path
+    home: DetHome, client: Client, gate: Gate, tmp_path: Path
 ) -> None:
-    experiment = submit(client, prioritized(0.3, 42, 11), braked(brake))
-    wait_for_steps(experiment, 3)
+    later = Gate(tmp_path, 10)
+    experiment = submit(client, prioritized(42, 11), later.source(gate.source()))
+    gate.wait(experiment)
     allocation = experiment.view.trials[0].allocation
     assert allocation is not None
     lost_on = allocation.agent_id
     fault = {"index": 1, "at": time.time(), "xid": 79}
     (home.path / "devices.json").write_text(json.dumps({f"{lost_on}:1": fault}))
     os.kill(allocation.ranks[1].pid, signal.SIGKILL)
+    gate.open()
 
     def runs_elsewhere() -> bool:
         now = experiment.view.trials[0].allocation
@@ -220,26 +213,29 @@ def test_a_trial_whose_gpu_is_lost_goes_on_elsewhere(
     assert f"GPU 1 is lost (Xid 79: it has fallen off the bus) on agent {lost_on}" in str(
         trial.notices
     )
-    second = submit(client, prioritized(0.3, 42, 12), braked(brake))
+    second = submit(client, prioritized(42, 12), later.source())
     reason = wait_until(lambda: why(client, second), "it waits")
     assert "1 more is lost (Xid 79" in reason.sentence
     (home.path / "devices.json").unlink()
     wait_until(lambda: state_of(second) is AllocationState.RUNNING, "the GPU is back")
-    brake.unlink()
+    later.open()
     assert experiment.wait() is second.wait() is State.COMPLETED
 
 
 def test_an_elastic_trial_gives_a_slot_back_and_grows_again(
-    client: Client, one_agent: None
+    client: Client, one_agent: None, gate: Gate, tmp_path: Path
 ) -> None:
-    length = {"name": "single", "metric": "error", "max_length": {"batches": 50}}
+    later = Gate(tmp_path, 10)
     sizes = {"slots_per_trial": {"min": 1, "max": 8}}
-    trial = submit(client, short(0.4, resources=sizes, searcher=length))
-    wait_for_steps(trial, 1)
+    trial = submit(client, short(resources=sizes), later.source(gate.source()))
+    gate.wait(trial)
     other = submit(client, short(resources={"slots_per_trial": 1}))
     other.wait()
     assert other.view.state is State.COMPLETED
     assert trial.view.state is State.ACTIVE
+    gate.open()
+    wait_until(lambda: len(client.trial(trial.trial.id).sizes) == 3, "it has grown again")
+    later.open()
     trial.wait()
     view = client.trial(trial.trial.id)
     assert [str(size) for size in view.sizes] == [
@@ -247,6 +243,6 @@ def test_an_elastic_trial_gives_a_slot_back_and_grows_again(
         f"1 slot: gave 1 slot to experiment {other.id}",
         "2 slots: grew by 1 slot, free for 10 s",
     ]
-    assert (view.state, view.restarts, view.steps_completed) == (State.COMPLETED, 0, 50)
+    assert (view.state, view.restarts, view.steps_completed) == (State.COMPLETED, 0, STEPS)
     rows = trial.metrics().query("group == 'batches' and metric == 'loss'")
-    assert [*rows.steps] == [*range(1, 51)]
+    assert [*rows.steps] == [*range(1, STEPS + 1)]

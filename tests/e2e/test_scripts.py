@@ -17,13 +17,13 @@ from det_jupyter.contract.messages import AllocationState, Capsule, CreateExperi
 from det_jupyter.contract.trial.context_dir import pack_context, plan_context
 from det_jupyter.errors import RankFailed
 from tests.processes import wait_until
-from tests.trials import wait_for_steps
+from tests.trials import Gate, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
 PER_SLOT = "python3 -m det_jupyter.launch.torch_distributed "
 RESUMABLE = """
-import os, pathlib, subprocess, sys, time
+import os, pathlib, subprocess, sys
 import det_jupyter as det
 from det_jupyter import core
 
@@ -39,7 +39,6 @@ with core.init() as context:
     print("from", step)
     while step < 60:
         step += 1
-        time.sleep(0.02)
         context.train.report_training_metrics(step, {"loss": 1 / step})
         if context.preempt.should_preempt():
             with context.checkpoint.store_path({"steps_completed": step}) as (path, _):
@@ -48,6 +47,12 @@ with core.init() as context:
             sys.exit()
     context.train.report_validation_metrics(step, {"loss": 0.1})
 """
+
+
+def resumable(gate: Gate) -> dict[str, str]:
+    """Return the file of a script that waits at the gate."""
+    before = "        if context.preempt.should_preempt():"
+    return {"train.py": gate.source(RESUMABLE, before=before, step="step")}
 
 
 def start(
@@ -257,9 +262,10 @@ def lives(program: Path) -> bool:
 def test_a_script_that_is_paused_goes_on_from_its_checkpoint(
     client: Client, tmp_path: Path, leftover: Path
 ) -> None:
-    entrypoint = f"python3 train.py {leftover}"
-    experiment = start(client, tmp_path, entrypoint, {"train.py": RESUMABLE})
+    entrypoint, gate = f"python3 train.py {leftover}", Gate(tmp_path, 5)
+    experiment = start(client, tmp_path, entrypoint, resumable(gate))
     left_at = pause(experiment, leftover)
+    gate.open()
     experiment.activate()
     assert experiment.wait() is State.COMPLETED
     assert printed(experiment) == ["from 0", f"left at {left_at}", f"from {left_at}"]
@@ -288,7 +294,7 @@ def test_all_that_a_command_has_started_ends_when_it_is_paused_or_killed(
     client: Client, tmp_path: Path, leftover: Path
 ) -> None:
     entrypoint = f"exec nice python3 train.py {leftover}"
-    experiment = start(client, tmp_path, entrypoint, {"train.py": RESUMABLE})
+    experiment = start(client, tmp_path, entrypoint, resumable(Gate(tmp_path, 5)))
     left_at = pause(experiment, leftover)
     experiment.activate()
     wait_for_steps(experiment, left_at + 1)

@@ -13,7 +13,7 @@ from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import State, TrialView
 from det_jupyter.errors import ConfigError
 from tests.processes import DetHome, wait_until
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, Gate, small_config, submit
 
 pytestmark = pytest.mark.e2e
 
@@ -38,10 +38,10 @@ RANDOM = {"name": "random", "metric": "error", "max_length": {"batches": 27}, "m
 SHORT = {"max_length": {"batches": 6}, "max_trials": 5}
 
 
-def search(searcher: dict[str, Any], *, pause_s: float = 0.0) -> dict[str, Any]:
+def search(searcher: dict[str, Any]) -> dict[str, Any]:
     return small_config(
         name=searcher["name"],
-        hyperparameters=HPARAMS | {"pause_s": pause_s},
+        hyperparameters=HPARAMS,
         searcher=searcher,
         min_validation_period={"batches": 3},
         checkpoint_policy="none",  # only those with which trials rest, leave and end
@@ -90,17 +90,15 @@ def assert_same_metrics(experiment: Experiment, straight: Experiment) -> None:
         assert metrics == {step: everything[index][step] for step in metrics}
 
 
-def trained(experiment: Experiment) -> int:
-    return sum(trial.steps_completed for trial in experiment.view.trials)
-
-
 def test_asha_trains_the_best_on_as_if_they_had_never_stopped_though_its_master_is_killed(
-    home: DetHome, client: Client, straight: Experiment
+    home: DetHome, client: Client, straight: Experiment, tmp_path: Path
 ) -> None:
-    halved = submit(client, search(ASHA, pause_s=0.04), SOURCE)
-    for batches in (12, 30):
-        wait_until(lambda: trained(halved) > batches, "the search goes on")  # noqa: B023
+    gates = [Gate(tmp_path, batch) for batch in (6, 18)]  # of trials that have passed rungs
+    halved = submit(client, search(ASHA), gates[1].source(gates[0].source(SOURCE)))
+    for gate in gates:
+        gate.wait(halved)
         home.master().send_signal(signal.SIGKILL)
+        gate.open()
     assert halved.wait() is State.COMPLETED
     assert_went_on(halved, straight)
     trials = halved.view.trials
@@ -114,10 +112,10 @@ def resting(experiment: Experiment) -> list[TrialView]:
 
 
 def test_a_resting_trial_says_what_it_waits_for_and_its_search_goes_on_after_a_pause(
-    client: Client,
+    client: Client, tmp_path: Path
 ) -> None:
-    searcher = HALVING | {"max_concurrent_trials": 2}
-    experiment = submit(client, search(searcher, pause_s=0.03), SOURCE)
+    searcher, gate = HALVING | {"max_concurrent_trials": 2}, Gate(tmp_path, 12)
+    experiment = submit(client, search(searcher), gate.source(SOURCE))
     trial = wait_until(lambda: resting(experiment), "a trial rests, and holds no slot")[0]
     assert trial.waiting_for == (
         "rests at 9 batches and holds no slots; goes on if it is among the best 1 of 3 there"
@@ -125,6 +123,7 @@ def test_a_resting_trial_says_what_it_waits_for_and_its_search_goes_on_after_a_p
     assert trial.state is State.ACTIVE
     experiment.pause()
     wait_until(lambda: not any(t.allocation for t in experiment.view.trials), "slots are free")
+    gate.open()
     experiment.activate()
     assert experiment.wait() is State.COMPLETED
     assert max(t.steps_completed for t in experiment.view.trials) == 27
@@ -180,11 +179,15 @@ def test_the_winner_is_trained_on_as_if_it_had_not_stopped(
     assert min(later) >= 12
 
 
-def test_a_running_search_is_given_more_trials_and_one_is_killed(client: Client) -> None:
-    experiment = submit(client, search(RANDOM | {"max_trials": 3}, pause_s=0.04), SOURCE)
-    wait_until(lambda: experiment.view.trials[0].steps_completed > 0, "it trains")
+def test_a_running_search_is_given_more_trials_and_one_is_killed(
+    client: Client, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path, 5)
+    experiment = submit(client, search(RANDOM | {"max_trials": 3}), gate.source(SOURCE))
+    gate.wait(experiment)
     experiment.change_search(max_trials=5)
     experiment.trials[0].kill()
+    gate.open()
     assert experiment.wait() is State.COMPLETED
     trials = experiment.view.trials
     assert len(trials) == 5

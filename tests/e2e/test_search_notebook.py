@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from det_jupyter.client import Client, Experiment
 from tests.notebook_kernel import Notebook, notebook
 from tests.processes import DetHome, wait_until
-from tests.trials import TRIAL_SOURCE
+from tests.trials import TRIAL_SOURCE, Gate
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +18,7 @@ name: search
 entrypoint: SmallTrial
 hyperparameters:
   global_batch_size: 16
-  pause_s: {pause_s}
+  pause_s: 0
   lr: {{type: log, base: 10, minval: -3, maxval: -1}}
 searcher:
   name: async_halving
@@ -31,27 +30,35 @@ resources: {{slots_per_trial: 1}}
 """
 
 
-def asha(*, options: str = "", pause_s: float = 0.0, max_trials: int = 8) -> str:
-    return ASHA.format(options=options, pause_s=pause_s, max_trials=max_trials)
+def asha(*, options: str = "", max_trials: int = 8) -> str:
+    return ASHA.format(options=options, max_trials=max_trials)
 
 
 @pytest.fixture(scope="module")
-def book(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
+    """Return the gate of the notebook's trials; it is open, but for tests that close it."""
+    gate = Gate(tmp_path_factory.mktemp("gate"), 2)
+    gate.open()
+    return gate
+
+
+@pytest.fixture(scope="module")
+def book(
+    home: DetHome, gate: Gate, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Notebook]:
     """Return a notebook in which the trial is defined."""
     with notebook(tmp_path_factory.mktemp("book")) as book:
         book.check("%load_ext det_jupyter")
-        book.check(TRIAL_SOURCE)
+        book.check(gate.source())
         yield book
 
 
 @pytest.fixture(scope="module")
-def searched(book: Notebook) -> str:
+def searched(book: Notebook, gate: Gate) -> str:
     """Run a search of 4 trials; return what the cell that waits for it shows."""
-    book.check(asha(pause_s=0.01, max_trials=4))
-    returned_at = time.time()
-    outputs = book.check("searched = experiment; searched.wait()")
-    assert returned_at < float(value_of(book, "searched.view.ended_at")), "at once"
-    return outputs.all_text
+    with gate.closed():  # the cell returns at once
+        book.check(asha(max_trials=4))
+    return book.check("searched = experiment; searched.wait()").all_text
 
 
 def value_of(book: Notebook, expression: str) -> str:
@@ -103,9 +110,22 @@ def test_a_search_runs_and_the_next_preview_knows_its_pace(book: Notebook, searc
 
 
 def test_a_running_search_refuses_what_cannot_be_gets_more_trials_and_one_of_them_is_killed(
-    book: Notebook, client: Client
+    book: Notebook, client: Client, gate: Gate
 ) -> None:
-    book.check(asha(pause_s=0.1, max_trials=4))
+    with gate.closed():
+        change_and_kill(book, client)
+    book.check("experiment.wait()")
+    view = Experiment(client, int(value_of(book, "experiment.id"))).view
+    assert len(view.trials) == 6
+    assert view.trials[0].state == "CANCELED"
+    refused = book.run("experiment.change_search(max_trials=9)")
+    assert refused.error is not None
+    assert "Conflict: " in refused.error
+
+
+def change_and_kill(book: Notebook, client: Client) -> None:
+    """Submit a search, give it more trials, and kill the first one."""
+    book.check(asha(max_trials=4))
     experiment = Experiment(client, int(value_of(book, "experiment.id")))
     refused = book.run("experiment.change_search(max_trials=1, max_length={'batches': 2})")
     assert refused.error is not None
@@ -121,13 +141,6 @@ def test_a_running_search_refuses_what_cannot_be_gets_more_trials_and_one_of_the
     assert value_of(book, "experiment.config['searcher']['max_trials']") == "6"
     wait_until(lambda: any(t.allocation for t in experiment.view.trials), "a trial runs")
     book.check("experiment.trials[0].kill()")
-    book.check("experiment.wait()")
-    view = experiment.view
-    assert len(view.trials) == 6
-    assert view.trials[0].state == "CANCELED"
-    refused = book.run("experiment.change_search(max_trials=9)")
-    assert refused.error is not None
-    assert "Conflict: " in refused.error
 
 
 @pytest.mark.usefixtures("searched")

@@ -11,7 +11,7 @@ import torch
 
 from det_jupyter.client import Client, Experiment
 from det_jupyter.pytorch.checkpoints.restore import read_state
-from tests.trials import TRIAL_SOURCE, small_config, submit
+from tests.trials import TRIAL_SOURCE, Gate, small_config, submit
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -42,6 +42,7 @@ def submit_sharded(
     *,
     folder: str = "",
     deaths: Mapping[int, Sequence[int]] = DEATHS,
+    gates: Sequence[Gate] = (),
     pause_s: float = 0.0,
 ) -> Experiment:
     """Submit a sharded trial, whose ranks are killed once each if there is a folder for notes."""
@@ -54,6 +55,8 @@ def submit_sharded(
         optimizations={"sharding": "fsdp"},
         resources={"slots_per_trial": ranks},
     )
+    for gate in gates:
+        source = gate.source(source)
     source = f"import os\nimport pathlib\nDEATHS = {deaths}\n{source}{METHOD}"
     return submit(client, config, source)
 

@@ -14,7 +14,7 @@ from det_jupyter.contract.host import paths
 from det_jupyter.front.cli.__main__ import main
 from tests.processes import DetHome, det_home, processes_below, wait_until
 from tests.slurm import Slurm, slurm, why_absent
-from tests.trials import TRIAL_SOURCE, slow, submit, wait_for_steps
+from tests.trials import TRIAL_SOURCE, Gate, small_config, submit
 
 pytestmark = [
     pytest.mark.e2e,
@@ -85,9 +85,11 @@ def test_nodes_of_a_job_are_agents_and_a_trial_goes_on_in_the_next_job(
 ) -> None:
     jobs = Jobs(client, cluster, tmp_path, "slurm")
     first = jobs.submit()
-    experiment = submit(client, slow(0.05), SAYS_ITS_BATCH)
-    wait_for_steps(experiment, 25)
+    gate = Gate(tmp_path, 25)
+    experiment = submit(client, small_config(), gate.source(SAYS_ITS_BATCH))
+    gate.wait(experiment)
     jobs.cancel(first)
+    gate.open()
     assert experiment.view.trials[0].restarts == 0
     second = jobs.submit()
     experiment.wait()
@@ -101,9 +103,11 @@ def test_an_elastic_trial_of_a_cancelled_job_goes_on_with_a_slot_that_is_left(
     jobs = Jobs(client, cluster, tmp_path, "elastic")
     job = jobs.submit()
     resources = {"slots_per_trial": {"min": 1, "max": 2 * CPUS}}
-    experiment = submit(client, slow(0.05, resources=resources), SAYS_ITS_BATCH)
-    wait_for_steps(experiment, 25)
+    gate = Gate(tmp_path, 25)
+    experiment = submit(client, small_config(resources=resources), gate.source(SAYS_ITS_BATCH))
+    gate.wait(experiment)
     jobs.cancel(job)
+    gate.open()
     experiment.wait()
     assert_trained_once(experiment)
     assert [size.slots for size in experiment.view.trials[0].sizes] == [2 * CPUS, 1]

@@ -20,10 +20,10 @@ import torch
 from det_jupyter.client import Client, Experiment
 from det_jupyter.contract.messages import SeriesQuery
 from det_jupyter.errors import Conflict, RankFailed
-from tests.e2e.test_scripts import RESUMABLE, lives, start
 from tests.e2e.test_scripts import leftover as leftover
+from tests.e2e.test_scripts import lives, resumable, start
 from tests.processes import DetHome, wait_until
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit, wait_for_steps
+from tests.trials import LONG, TRIAL_SOURCE, Gate, slow, small_config, submit, wait_for_steps
 
 pytestmark = pytest.mark.e2e
 
@@ -139,13 +139,17 @@ def test_an_undisturbed_run_has_every_record_once(undisturbed: dict[str, Any]) -
     assert undisturbed["error"][0] == [20, 40, 60]
 
 
-def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[str, Any]) -> None:
-    experiment = submit(client, slow(0.03))
-    wait_for_steps(experiment, random.randint(3, 30))
+def test_pause_and_activate_at_a_random_batch(
+    client: Client, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path, random.randint(3, 29))
+    experiment = submit(client, small_config(), gate.source())
+    gate.wait(experiment)
     assert experiment.pause(timeout=None) == "PAUSED"
     paused_at = experiment.view.trials[0].steps_completed
     assert not any(agent.used for agent in client.agents())
     assert experiment.checkpoints()[-1].steps_completed == paused_at < STEPS
+    gate.open()
     experiment.activate()
     assert experiment.wait() == "COMPLETED"
     assert_equal_to(undisturbed, experiment)
@@ -154,10 +158,10 @@ def test_pause_and_activate_at_a_random_batch(client: Client, undisturbed: dict[
 def test_a_folder_that_was_moved_is_named_before_ranks_start_in_it(
     client: Client, tmp_path: Path
 ) -> None:
-    folder, elsewhere = tmp_path / "book", tmp_path / "moved"
+    folder, elsewhere, gate = tmp_path / "book", tmp_path / "moved", Gate(tmp_path, 3)
     folder.mkdir()
-    experiment = submit(client, slow(0.05, **ONE_SLOT), cwd=folder)
-    wait_for_steps(experiment, 3)
+    experiment = submit(client, small_config(**ONE_SLOT), gate.source(), cwd=folder)
+    gate.wait(experiment)
     assert experiment.pause(timeout=None) == "PAUSED"
     folder.rename(elsewhere)
     with pytest.raises(Conflict, match=f"the notebook's folder, {folder}, is not there"):
@@ -169,6 +173,7 @@ def test_a_folder_that_was_moved_is_named_before_ranks_start_in_it(
     with pytest.raises(Conflict, match="is not there"):
         gone.continue_()
     elsewhere.rename(folder)
+    gate.open()
     experiment.activate()
     assert experiment.wait() == "COMPLETED"
     assert [each.view.trials[0].restarts for each in (experiment, gone)] == [0, 0]
@@ -177,16 +182,13 @@ def test_a_folder_that_was_moved_is_named_before_ranks_start_in_it(
 def test_master_killed_while_training(
     home: DetHome, client: Client, undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
-    go_on = tmp_path / "go on"
-    held = f"while batch_idx == 30 and not Path({str(go_on)!r}).exists(): time.sleep(0.02)"
-    pause = "        time.sleep(self.pause_s)\n"
-    source = TRIAL_SOURCE.replace(pause, f"{pause}        {held}\n")
-    experiment = submit(client, slow(0.05), f"from pathlib import Path\n{source}")
-    wait_for_steps(experiment, 10)
+    gate = Gate(tmp_path, 10)
+    experiment = submit(client, small_config(), gate.source())
+    gate.wait(experiment)
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     home.master().send_signal(signal.SIGKILL)
     wait_until(lambda: pids_of(experiment) == pids, "the next master has adopted them")
-    go_on.touch()
+    gate.open()
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0
     assert_equal_to(undisturbed, experiment)
@@ -201,19 +203,18 @@ def pids_of(experiment: Experiment) -> list[int | None]:
 def test_agent_killed_while_a_trial_and_a_script_train(
     home: DetHome, client: Client, undisturbed: dict[str, Any], tmp_path: Path, leftover: Path
 ) -> None:
-    go_on = tmp_path / "go on"
-    pause = f"time.sleep(0.02 if pathlib.Path({str(go_on)!r}).exists() else 0.5)"
-    files = {"train.py": RESUMABLE.replace("time.sleep(0.02)", pause)}
-    script = start(client, tmp_path, f"python3 train.py {leftover}", files)
-    wait_for_steps(script, 3)
+    gates = Gate(tmp_path, 5), Gate(tmp_path, 25)  # there is a checkpoint of batch 20 by then
+    script = start(client, tmp_path, f"python3 train.py {leftover}", resumable(gates[0]))
+    gates[0].wait(script)
     assert lives(leftover)
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 25)  # there is a checkpoint of batch 20 by now
+    experiment = submit(client, small_config(), gates[1].source())
+    gates[1].wait(experiment)
     pids = [rank.view.pid for each in (experiment, script) for rank in each.trial.ranks]
     assert len(pids) == 3
     home.agent().send_signal(signal.SIGKILL)
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "its ranks died with it")
-    go_on.touch()
+    for gate in gates:
+        gate.open()
     assert experiment.wait() == "COMPLETED"
     assert experiment.view.trials[0].restarts == 0  # not the trial's fault
     assert_equal_to(undisturbed, experiment)
@@ -223,12 +224,14 @@ def test_agent_killed_while_a_trial_and_a_script_train(
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_one_rank_killed_while_training(
-    client: Client, undisturbed: dict[str, Any], rank: int
+    client: Client, undisturbed: dict[str, Any], rank: int, tmp_path: Path
 ) -> None:
-    experiment = submit(client, slow(0.05))
-    wait_for_steps(experiment, 21)  # there is a checkpoint of batch 20
+    gate = Gate(tmp_path, 21)  # there is a checkpoint of batch 20
+    experiment = submit(client, small_config(), gate.source())
+    gate.wait(experiment)
     pids = [r.view.pid for r in experiment.trial.ranks]
     os.kill(pids[rank], signal.SIGKILL)
+    gate.open()
     wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended")
     assert experiment.wait() == "COMPLETED"
     view = experiment.view.trials[0]
@@ -248,13 +251,15 @@ def test_one_rank_killed_while_training(
 
 
 def test_an_exchange_that_does_not_notice_a_killed_rank_is_aborted_and_not_stepped_with(
-    client: Client, undisturbed: dict[str, Any]
+    client: Client, undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
     init = "        self.context = context\n"
     trial = TRIAL_SOURCE.replace(init, f"{init}        be_on_gpus()\n")
-    experiment = submit(client, slow(0.05), AS_ON_GPUS + trial)
-    wait_for_steps(experiment, 21)
+    gate = Gate(tmp_path, 21)
+    experiment = submit(client, small_config(), AS_ON_GPUS + gate.source(trial))
+    gate.wait(experiment)
     os.kill(experiment.trial.ranks[1].view.pid, signal.SIGKILL)
+    gate.open()
     assert experiment.wait() == "COMPLETED"
     view = experiment.view.trials[0]
     assert (view.restarts, view.num_recoveries) == (0, 1)
@@ -264,7 +269,7 @@ def test_an_exchange_that_does_not_notice_a_killed_rank_is_aborted_and_not_stepp
 
 
 def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -> None:
-    experiment = submit(client, slow(0.05))
+    experiment = submit(client, slow(0.05, searcher=LONG))
     wait_for_steps(experiment, 1)
     pids = [rank.view.pid for rank in experiment.trial.ranks]
     experiment.kill()
@@ -276,7 +281,7 @@ def test_a_killed_experiment_ends_canceled_and_frees_its_slots(client: Client) -
 
 
 def test_a_canceled_experiment_saves_its_state_first(client: Client) -> None:
-    experiment = submit(client, slow(0.05))
+    experiment = submit(client, slow(0.05, searcher=LONG))
     wait_for_steps(experiment, 5)
     experiment.cancel()
     assert experiment.wait() == "CANCELED"
@@ -302,11 +307,13 @@ def test_a_kill_ends_a_trial_that_hangs_in_its_pause_at_once(client: Client) -> 
 
 
 def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
-    home: DetHome, client: Client
+    home: DetHome, client: Client, tmp_path: Path
 ) -> None:
     wait_until(lambda: any(agent.connected for agent in client.agents()), "the agent is there")
-    experiment, killed = (submit(client, slow(pause_s, **ONE_SLOT)) for pause_s in (0.1, 0.2))
-    wait_for_steps(experiment, 5)
+    gate = Gate(tmp_path, 5)
+    experiment = submit(client, small_config(**ONE_SLOT), gate.source())
+    killed = submit(client, slow(0.2, searcher=LONG, **ONE_SLOT))
+    gate.wait(experiment)
     wait_for_steps(killed, 5)
     agent = home.agent()
     agent.suspend()
@@ -321,6 +328,7 @@ def test_a_stopped_agent_is_told_of_and_all_comes_right_when_it_wakes(
         assert advice in (killed.view.trials[0].waiting_for or "")
     finally:
         agent.resume()
+    gate.open()
     assert killed.wait() == "CANCELED"
     assert experiment.wait() == "COMPLETED"
     view = experiment.view.trials[0]

@@ -13,7 +13,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("home")]
 
 
 def test_two_optimizers_a_reducer_and_callbacks(tmp_path: Path, examples: Path) -> None:
-    _, text = run_notebook(examples / "pytorch_trial.ipynb", tmp_path, {"epochs: 12": "epochs: 8"})
+    def fewer(source: str) -> str:
+        return source.replace("epochs: 12", "epochs: 8")
+
+    _, text = run_notebook(examples / "pytorch_trial.ipynb", tmp_path, fewer)
     told = re.findall(r"^batch (\d+): f1 (\S+) -> (\S+)$", text, re.MULTILINE)
     assert told[0][:2] == ("28", "0.000")  # the last batch of the first epoch of 29
     assert [before for _, before, _ in told[1:]] == [after for _, _, after in told[:-1]]

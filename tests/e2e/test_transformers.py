@@ -11,13 +11,14 @@ import pytest
 from det_jupyter.client import Client
 from det_jupyter.contract.messages import State
 from tests.scripts import create, ends_as_undisturbed, pause, wait_for_line
+from tests.trials import Gate
 
 pytestmark = pytest.mark.e2e
 
 # Its import takes seconds of a core in each rank: what is compared runs in the same processes, and
 # libraries that it imports if they are installed are hidden ([m] 1.8 instead of 3.2 s CPU).
 SOURCE = """
-import hashlib, os, pathlib, signal, sys, time
+import hashlib, os, pathlib, signal, sys
 sys.modules.update(dict.fromkeys(["boto3", "datasets", "pandas", "scipy", "sklearn"]))
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, set_seed
@@ -30,7 +31,6 @@ KILLED = pathlib.Path(os.environ["MARKER"])
 
 class Disturbed(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
-        time.sleep(0.1)
         print("step", state.global_step)
         if state.global_step == 13 and args.process_index == 1 and not KILLED.exists():
             KILLED.touch()
@@ -119,7 +119,9 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
         (tmp_path / "killed").touch()
     folder = tmp_path / "context"
     folder.mkdir()
-    (folder / "fits.py").write_text(SOURCE)
+    gate = Gate(tmp_path, 4)
+    before = '        print("step", state.global_step)'
+    (folder / "fits.py").write_text(gate.source(SOURCE, before=before, step="state.global_step"))
     variable = [f"MARKER={tmp_path / 'killed'}"]
     changes = {
         "environment": {"environment_variables": variable},
@@ -127,8 +129,9 @@ def test_paused_and_killed_training_on_two_ranks_ends_as_an_undisturbed_one(
     }
     experiment = create(client, CONFIG, context=folder, changes=changes)
     wait_for_line(experiment, "alone:")
-    wait_for_line(experiment, "step 7")
+    wait_for_line(experiment, "step 3")
     assert pause(experiment) is State.PAUSED
+    gate.open()
     experiment.activate()
     ends_as_undisturbed(experiment, restarts=int(is_killed))
     curves = {each.name: each.steps for each in client.curves(experiment.id)}

@@ -26,6 +26,8 @@ from det_jupyter import core
 def flood():
     context = core.init()
     for step in range(1, {MUCH} + 1):
+        while step > {MUCH} // 2 and not os.path.exists(context.info.hparams["half"]):
+            time.sleep(0.02)
         context.train.report_training_metrics(step, {{"loss": 1.0 / step}})
     for line in range({LINES}):
         print("line", line)
@@ -40,11 +42,11 @@ def dies():
 """
 
 
-def config(entrypoint: str) -> dict[str, Any]:
+def config(entrypoint: str, **hparams: str) -> dict[str, Any]:
     return {
         "name": "volume",
         "entrypoint": entrypoint,
-        "hyperparameters": {},
+        "hyperparameters": hparams,
         "searcher": {"name": "single", "metric": "error", "max_length": {"batches": MUCH}},
         "resources": {"slots_per_trial": 1},
         "max_restarts": 0,
@@ -74,11 +76,13 @@ def lines_of(home: DetHome, trial_id: int) -> list[str]:
 def test_a_flood_is_stored_whole_though_the_master_is_killed_in_it(
     home: DetHome, client: Client, tmp_path: Path
 ) -> None:
-    experiment = submit(client, config("flood"), SOURCE, cwd=tmp_path)
+    half = tmp_path / "half"  # it waits there, so that it is not over when the master is killed
+    experiment = submit(client, config("flood", half=str(half)), SOURCE, cwd=tmp_path)
     wait_until(lambda: experiment.view.trials, "it has a trial")
     wait_until(lambda: steps_of(home, experiment.trial.id), "something is stored")
     home.master().send_signal(signal.SIGKILL)
     wait_until(lambda: find_master() is None, "the master is gone")
+    half.touch()
     again = home.client()
     try:
         experiment = Experiment(again, experiment.id)

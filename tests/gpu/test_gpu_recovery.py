@@ -22,7 +22,7 @@ import torch
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.control_page import ControlPage, create_page
 from tests.processes import det_home
-from tests.trials import slow, small_config, submit, wait_for_steps
+from tests.trials import Gate, small_config, submit
 
 ROOT = Path(__file__).parents[2]
 NUM_DEVICES = torch.cuda.device_count()
@@ -125,10 +125,13 @@ def test_a_trial_on_gpus_begins_again_at_its_last_checkpoint_or_at_its_last_step
     changes: dict[str, Any] = {"optimizations": {"recover_on_gpus": recovers}}
     with det_home(tmp_path / "home", {}) as home:
         client = home.client()
-        calm, killed = submit(client, small_config()), submit(client, slow(0.05, **changes))
-        wait_for_steps(killed, 25)  # there is a checkpoint of batch 20
+        gate = Gate(tmp_path, 25)  # there is a checkpoint of batch 20
+        calm = submit(client, small_config())
+        killed = submit(client, small_config(**changes), gate.source())
+        gate.wait(killed)
         pids = [rank.view.pid for rank in killed.trial.ranks]
         os.kill(pids[1], signal.SIGKILL)
+        gate.open()
         assert [calm.wait(), killed.wait()] == ["COMPLETED", "COMPLETED"]
         trial = killed.view.trials[0]
         assert (trial.restarts, trial.num_recoveries) == ((0, 1) if recovers else (1, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from det_jupyter.errors import ConfigError
 from det_jupyter.view import ViewState
 from det_jupyter.view.model.trial_state import TrialDetails
 from tests.processes import DetHome, det_home
-from tests.trials import TRIAL_SOURCE, slow, small_config, submit
+from tests.trials import TRIAL_SOURCE, Gate, small_config, submit
 
 NUM_DEVICES = torch.cuda.device_count()
 
@@ -30,13 +31,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DetHome]:
         yield running
 
 
-def run(client: Client, slots: int) -> TrialDetails:
+def run(client: Client, slots: int, folder: Path) -> TrialDetails:
     """Train on that many slots; return the trial as it was while it ran."""
-    experiment = submit(client, slow(0.02, resources={"slots_per_trial": slots}))
+    gate = Gate(folder, 5)
+    experiment = submit(client, small_config(resources={"slots_per_trial": slots}), gate.source())
     running: list[TrialDetails] = []
 
     def note(state: ViewState) -> None:
         running.extend(trial for trial in state["trials"] if trial["backend"])
+        if running:
+            gate.open()
 
     assert experiment.wait(on_tick=note) == "COMPLETED"
     return running[-1]
@@ -48,14 +52,14 @@ def test_slots_are_the_cuda_devices(home: DetHome) -> None:
     assert all(one.slot.memory_bytes > 0 for one in agent.slots)
 
 
-def test_one_rank_trains_on_its_device(home: DetHome) -> None:
-    (rank,) = run(home.client(), slots=1)["ranks"]
+def test_one_rank_trains_on_its_device(home: DetHome, tmp_path: Path) -> None:
+    (rank,) = run(home.client(), 1, tmp_path)["ranks"]
     assert rank["device"] == "cuda:0"
 
 
 @pytest.mark.skipif(NUM_DEVICES < 2, reason="there are not two CUDA devices")
-def test_two_ranks_talk_over_nccl(home: DetHome) -> None:
-    trial = run(home.client(), slots=2)
+def test_two_ranks_talk_over_nccl(home: DetHome, tmp_path: Path) -> None:
+    trial = run(home.client(), 2, tmp_path)
     assert trial["backend"] == "nccl"
     assert [rank["device"] for rank in trial["ranks"]] == ["cuda:0", "cuda:1"]
 

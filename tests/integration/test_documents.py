@@ -19,7 +19,7 @@ from det_jupyter.contract.messages.pages import PAGE_PROTOCOL
 from det_jupyter.errors import NotFound, UsageError
 from tests.processes import DetHome
 from tests.reader_pages import ReaderOfMaster
-from tests.trials import slow, small_config, submit
+from tests.trials import LONG, slow, small_config, submit
 
 TICK_S = 0.05
 
@@ -73,7 +73,7 @@ def test_a_proxy_is_not_asked(client: Client, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_after_the_end_of_a_reader_or_master_it_goes_on(client: Client, home: DetHome) -> None:
-    running = submit(client, config=slow(0.02, searcher=searcher(500)))
+    running = submit(client, config=slow(0.02, searcher=LONG))
     document = client.document("experiment", experiment_id=running.id)
     reader = ReaderOfMaster(home)
     with closing(document.versions(TICK_S)) as versions:
@@ -87,7 +87,7 @@ def test_after_the_end_of_a_reader_or_master_it_goes_on(client: Client, home: De
 def test_a_reader_that_stays_silent_is_replaced(
     client: Client, home: DetHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running = submit(client, config=slow(0.02, searcher=searcher(500)))
+    running = submit(client, config=slow(0.02, searcher=LONG))
     document = client.document("experiment", experiment_id=running.id)
     version_where(document, lambda state: trains(state, 1))
     frozen = ReaderOfMaster(home).process

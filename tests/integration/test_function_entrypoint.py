@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
+from pathlib import Path
 from typing import Any
 
 from det_jupyter.contract.run.journal import (
@@ -18,6 +19,7 @@ from det_jupyter.contract.run.journal import (
 from det_jupyter.contract.values.lengths import Length
 from tests.integration.rank_support import LABEL, Gang, Lab
 from tests.integration.test_rank_kernel import client_of, execute
+from tests.trials import Gate
 
 FUNCTIONS = """
 import time
@@ -46,7 +48,6 @@ def work():
             assert metadata["steps_completed"] == step
         while step < 50:
             step += 1
-            time.sleep(info.trial.hparams["pause_s"])
             if distributed.rank == 0:
                 context.train.report_progress(step / 50, step)
             if context.preempt.should_preempt():
@@ -120,13 +121,13 @@ def endless():
 """
 
 
-def start(lab: Lab, name: str, *, ranks: int = 2, pause_s: float = 0.0, **more: Any) -> Gang:
+def start(lab: Lab, name: str, *, ranks: int = 2, source: str = FUNCTIONS, **more: Any) -> Gang:
     document = {
         "entrypoint": name,
-        "hyperparameters": {"pause_s": pause_s, "global_batch_size": 4},
+        "hyperparameters": {"global_batch_size": 4},
         "searcher": {"name": "single", "metric": "unheard_of", "max_length": {"batches": 9}},
     }
-    return lab.start(FUNCTIONS, document, ranks=ranks, **more)
+    return lab.start(source, document, ranks=ranks, **more)
 
 
 def test_every_rank_calls_the_function_in_its_own_context(lab: Lab) -> None:
@@ -156,9 +157,13 @@ def test_a_function_that_returns_has_reached_its_target_though_it_reported_no_me
     assert gang.of(FirstStep) == []
 
 
-def test_a_function_that_leaves_when_it_is_asked_to_is_preempted_and_goes_on(lab: Lab) -> None:
-    gang = start(lab, "work", pause_s=0.1)
-    gang.wait_until(lambda: gang.of(Progress), "the first step")
+def test_a_function_that_leaves_when_it_is_asked_to_is_preempted_and_goes_on(
+    lab: Lab, tmp_path: Path
+) -> None:
+    gate, before = Gate(tmp_path, 3), "            if context.preempt.should_preempt():\n"
+    source = gate.source(FUNCTIONS, before=before, step="step")
+    gang = start(lab, "work", source=source)
+    gang.wait_until(gate.is_reached, "it trains")
     gang.page.raise_signal("preempt")
     ended = gang.ended()
     assert ended.reason == "preempted"

@@ -22,10 +22,12 @@ from det_jupyter.core import read_metadata
 from det_jupyter.pytorch.experimental import output_files
 from tests.integration.inference_support import INFERENCE, config, outputs_of, records_in
 from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
+from tests.trials import Gate
 
 
-def pause(gang: Gang) -> Gang:
-    """Ask the gang to leave, and wait until it has."""
+def pause(gang: Gang, gate: Gate) -> Gang:
+    """Ask the gang to leave when it is at the gate, and wait until it has."""
+    gang.wait_until(gate.is_reached, f"it waits before batch {gate.batch}")
     gang.page.raise_signal("preempt")
     ended = gang.ended()
     assert ended.reason == "preempted", gang.output()
@@ -34,9 +36,16 @@ def pause(gang: Gang) -> Gang:
 
 
 def start(
-    lab: Lab, *, ranks: int = 2, pause_s: float = 0.1, after: CheckpointRef | None = None
+    lab: Lab,
+    *,
+    ranks: int = 2,
+    pause_s: float = 0.0,
+    after: CheckpointRef | None = None,
+    gate: Gate | None = None,
 ) -> Gang:
-    return lab.start(INFERENCE, config(pause_s=pause_s), ranks=ranks, checkpoint=after)
+    before = '        time.sleep(hparams["pause_s"])'
+    source = INFERENCE if gate is None else gate.source(INFERENCE, before=before)
+    return lab.start(source, config(pause_s=pause_s), ranks=ranks, checkpoint=after)
 
 
 def wait_for_batch(gang: Gang, batch: int) -> None:
@@ -49,7 +58,7 @@ def wait_for_batch(gang: Gang, batch: int) -> None:
 def undisturbed(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gang]:
     """Return a gang of two ranks that has ended well."""
     with opened_lab(tmp_path_factory.mktemp("undisturbed"), zygote) as lab:
-        gang = start(lab, pause_s=0.0)
+        gang = start(lab)
         gang.ended()
         yield gang
 
@@ -96,12 +105,11 @@ def test_a_checkpoint_has_the_parts_of_those_before(lab: Lab) -> None:
     }  # fmt: skip
 
 
-def test_two_runs_from_one_checkpoint_do_not_touch_each_other(lab: Lab) -> None:
-    first = start(lab)
-    wait_for_batch(first, 6)
-    common = pause(first).last_checkpoint()
+def test_two_runs_from_one_checkpoint_do_not_touch_each_other(lab: Lab, tmp_path: Path) -> None:
+    gate = Gate(tmp_path, 6)
+    common = pause(start(lab, gate=gate), gate).last_checkpoint()
     before = records_in(common)
-    ends = [start(lab, ranks=ranks, pause_s=0.0, after=common) for ranks in (1, 2)]
+    ends = [start(lab, ranks=ranks, after=common) for ranks in (1, 2)]
     for gang in ends:
         gang.ended()
         assert records_in(outputs_of(gang)) == list(range(100))
@@ -109,26 +117,26 @@ def test_two_runs_from_one_checkpoint_do_not_touch_each_other(lab: Lab) -> None:
 
 
 def test_outputs_that_no_checkpoint_needs_go_when_the_next_run_begins(lab: Lab) -> None:
-    gang = start(lab, pause_s=0.0)
+    gang = start(lab)
     gang.ended()
     root = outputs_of(gang).parent
     (folder,) = root.glob(".outputs-*")
     for saved in gang.of(CheckpointSaved):
         shutil.rmtree(saved.path)
-    other = start(lab, pause_s=0.0)
+    other = start(lab)
     other.ended()
     assert not folder.exists()
     assert records_in(outputs_of(other)) == list(range(100))
 
 
 def test_a_paused_run_goes_on_and_ends_like_an_undisturbed_one(
-    lab: Lab, undisturbed: Gang
+    lab: Lab, undisturbed: Gang, tmp_path: Path
 ) -> None:
-    first = start(lab)
-    wait_for_batch(first, 6)
-    second = start(lab, after=pause(first).last_checkpoint())
-    wait_for_batch(second, first.last_checkpoint().steps_completed + 6)
-    third = start(lab, pause_s=0.0, after=pause(second).last_checkpoint())
+    gate = Gate(tmp_path, 6)
+    first = pause(start(lab, gate=gate), gate)
+    gate = Gate(tmp_path, first.last_checkpoint().steps_completed + 6)
+    second = pause(start(lab, after=first.last_checkpoint(), gate=gate), gate)
+    third = start(lab, after=second.last_checkpoint())
     assert third.ended().reason == "completed"
     assert records_in(outputs_of(third)) == list(range(100))
     assert third.validations()[-1].metrics == undisturbed.validations()[-1].metrics
@@ -138,7 +146,7 @@ def test_a_paused_run_goes_on_and_ends_like_an_undisturbed_one(
 def test_a_run_that_is_resumed_at_its_end_reports_again_and_processes_nothing(
     lab: Lab, undisturbed: Gang
 ) -> None:
-    again = start(lab, pause_s=0.0, after=undisturbed.last_checkpoint())
+    again = start(lab, after=undisturbed.last_checkpoint())
     assert again.ended().reason == "completed"
     assert again.of(CheckpointSaved) == []
     assert again.validations()[-1].metrics == undisturbed.validations()[-1].metrics
@@ -163,7 +171,7 @@ def test_kills_at_any_moment_and_other_numbers_of_ranks_lose_and_repeat_nothing(
             assert records_in(latest) == list(expected)
         if latest is not None and latest.steps_completed == 34:
             break
-    last = start(lab, ranks=chance.randint(1, 3), pause_s=0.0, after=latest)
+    last = start(lab, ranks=chance.randint(1, 3), after=latest)
     assert last.ended().reason == "completed"
     final = last.last_checkpoint() if last.of(CheckpointSaved) else latest
     assert records_in(final) == list(range(100))
@@ -193,7 +201,7 @@ def infer_or_die():
     latest = gang.last_checkpoint()
     assert latest.steps_completed == 12
     assert records_in(latest) == list(range(36))
-    last = start(lab, pause_s=0.0, after=latest)
+    last = start(lab, after=latest)
     last.ended()
     assert records_in(outputs_of(last)) == list(range(100))
     root = Path(latest.path).parent
@@ -227,7 +235,7 @@ def infer_and_die():
     latest = gang.last_checkpoint()
     assert latest.steps_completed == 8
     assert records_in(latest) == list(range(24))
-    last = start(lab, pause_s=0.0, after=latest)
+    last = start(lab, after=latest)
     last.ended()
     assert records_in(outputs_of(last)) == list(range(100))
     assert last.validations()[-1].metrics["order"] == list(range(100))

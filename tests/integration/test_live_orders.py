@@ -22,6 +22,7 @@ from det_jupyter.contract.run.journal import ChangeMade, CheckpointSaved, Notice
 from det_jupyter.contract.values.lengths import Length
 from det_jupyter.contract.values.text import size
 from tests.integration.rank_support import Gang, Lab
+from tests.trials import Gate
 
 SOURCE = """
 import time, torch
@@ -107,12 +108,16 @@ def assert_equal(one: Gang, other: Gang) -> None:
         assert torch.equal(weights, other.weights()[name]), name
 
 
-def test_a_change_is_made_at_one_batch_and_repeated_there_to_the_last_bit(lab: Lab) -> None:
-    live = lab.start(SOURCE, config(pause_s=0.05))
-    live.wait_until(lambda: live.steps_completed() >= 6, "it trains")
+def test_a_change_is_made_at_one_batch_and_repeated_there_to_the_last_bit(
+    lab: Lab, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path, 7)
+    live = lab.start(gate.source(SOURCE), config())
+    live.wait_until(gate.is_reached, "it trains")
     change = Change(lr_factor=0.5, min_validation_period=Length("batches", 4))
     profile = Profile(steps=3, ranks=[0, 1])
     pass_orders(live, ProfileOrder(id=8, profile=profile), ChangeOrder(id=9, change=change))
+    gate.open()
     live.ended()
     (made,) = live.of(ChangeMade)
     at = made.steps_completed
@@ -162,15 +167,17 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
     return [event for event in trace["traceEvents"] if event.get("ph") == "X"]
 
 
-def test_what_cannot_be_done_is_reported_and_training_goes_on(lab: Lab) -> None:
-    gang = lab.start(SOURCE, config(pause_s=0.05, own_profiler=True, batches=30))
-    gang.wait_until(lambda: gang.steps_completed() >= 2, "it trains")
+def test_what_cannot_be_done_is_reported_and_training_goes_on(lab: Lab, tmp_path: Path) -> None:
+    gate = Gate(tmp_path, 3)
+    gang = lab.start(gate.source(SOURCE), config(own_profiler=True, batches=30))
+    gang.wait_until(gate.is_reached, "it trains")
     pass_orders(
         gang,
         ProfileOrder(id=3, profile=Profile(ranks=[1])),
         ChangeOrder(id=4, change=Change(lr=0.5, optimizer=1)),
         ChangeOrder(id=5, change=Change(min_validation_period=Length("batches", 0))),
     )
+    gate.open()
     assert gang.ended().reason == "completed"
     (trace,) = gang.of(TraceSaved, rank=1)
     assert "context.set_profiler" in trace.error
@@ -186,7 +193,7 @@ def test_what_cannot_be_done_is_reported_and_training_goes_on(lab: Lab) -> None:
 
 
 def test_a_trace_has_as_many_batches_as_fit_and_says_when_it_was_cut(lab: Lab) -> None:
-    document = config(pause_s=0.05, batches=80)
+    document = config(pause_s=0.05, batches=100_000)
     del document["min_validation_period"]  # a batch with a validation has a larger trace
     gang = lab.start(SOURCE, document, ranks=1)
     gang.wait_until(lambda: gang.steps_completed() >= 2, "it trains")
@@ -199,6 +206,9 @@ def test_a_trace_has_as_many_batches_as_fit_and_says_when_it_was_cut(lab: Lab) -
     pass_orders(gang, ProfileOrder(id=3, profile=Profile(steps=500, max_bytes=limit)))
     gang.wait_until(lambda: len(gang.of(TraceSaved)) > 2, "the third is over")
     pass_orders(gang, ProfileOrder(id=4, profile=Profile(steps=1000)))
+    enough = gang.steps_completed() + 20
+    gang.wait_until(lambda: gang.steps_completed() > enough, "the fourth has begun")
+    gang.page.raise_signal("preempt")
     gang.ended()
     refused, whole, cut, ended = gang.of(TraceSaved)
     assert "and the limit is 1.0 kB; give a larger max_bytes" in refused.error

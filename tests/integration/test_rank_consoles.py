@@ -21,9 +21,7 @@ from det_jupyter.contract.messages import DeviceProcess
 from det_jupyter.front.jupyter_server.rank_kernels import spec_of
 from tests.integration.console_support import Server, jupyter_server
 from tests.processes import DetHome, wait_until
-from tests.trials import slow, submit, wait_for_steps
-
-LONG = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 100_000}}}
+from tests.trials import LONG, slow, submit, wait_for_steps
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def server(home: DetHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="module")
 def training(client: Client) -> Iterator[Experiment]:
     """Return an experiment whose trial trains on two ranks for as long as the tests take."""
-    experiment = submit(client, slow(0.05, **LONG))
+    experiment = submit(client, slow(0.05, searcher=LONG))
     wait_for_steps(experiment, 3)
     yield experiment
     if not experiment.view.state.is_terminal:
@@ -288,7 +286,7 @@ def test_a_rank_that_ends_is_dead_soon_and_the_log_says_why(
 
 def test_the_training_goes_on_when_the_server_stops(server: Server, client: Client) -> None:
     """The last: it stops the server of all."""
-    experiment = submit(client, slow(0.05, **LONG))
+    experiment = submit(client, slow(0.05, searcher=LONG))
     wait_for_steps(experiment, 1)
     assert server.attach(trial_id(experiment), 0).run("rank") == "0"
     refused = server.http.post("api/kernels", json={"name": "det-trial-999-rank-0"})

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -26,7 +27,7 @@ from det_jupyter.errors import NotFound
 from det_jupyter.reader.server import ReaderState, make_application
 from tests.processes import DetHome
 from tests.reader_pages import Page, ReaderOfMaster
-from tests.trials import slow, small_config, submit, wait_for_steps
+from tests.trials import LONG, Gate, slow, small_config, submit, wait_for_steps
 
 ONE_SLOT = {"slots_per_trial": 1}
 
@@ -175,7 +176,7 @@ def test_a_trial_is_in_every_document_until_it_is_over(client: Client, page: Pag
     page.follow(3, "trials")
     page.follow(4, "usage", period_s=0.5)
     page.last(1)
-    first = submit(client, slow(0.03, name="<b>first</b>", labels=["week 7"]))
+    first = submit(client, slow(0.03, searcher=LONG, name="<b>first</b>", labels=["week 7"]))
     second = submit(client, quick(resources={"slots_per_trial": 2}))
     page.follow(5, "experiment", experiment_id=first.id)
     page.until(lambda: lines_of(page).get(first.id, {}).get("best_metric") is not None)
@@ -219,13 +220,16 @@ def test_a_page_that_was_cut_off_gets_what_it_lacks(
 
 
 def test_a_page_that_does_not_acknowledge_is_not_flooded(
-    client: Client, reader: ReaderOfMaster
+    client: Client, reader: ReaderOfMaster, tmp_path: Path
 ) -> None:
+    gate = Gate(tmp_path, 5)
     with reader.page(acks=False) as page:
-        trial = submit(client, slow(0.01, resources=ONE_SLOT))
+        trial = submit(client, slow(0.01, resources=ONE_SLOT), gate.source())
         page.follow(1, "experiments")
         page.follow(2, "experiment", experiment_id=trial.id)
-        wait_for_steps(trial, 20)
+        gate.wait(trial)
+        page.last(1), page.last(2)
+        gate.open()
         trial.wait()
         page.drain(1.0)
         assert len(page.frames[1]) == len(page.frames[2]) == MOST_UNACKED
@@ -237,7 +241,7 @@ def test_a_page_that_does_not_acknowledge_is_not_flooded(
 def test_questions_are_answered_and_changes_need_leave(
     client: Client, reader: ReaderOfMaster, page: Page
 ) -> None:
-    trial = submit(client, slow(0.05, resources=ONE_SLOT))
+    trial = submit(client, slow(0.05, searcher=LONG, resources=ONE_SLOT))
     wait_for_steps(trial, 2)
     answer = page.ask(1, trial.id, "config")
     assert answer["error"] == ""
@@ -256,7 +260,7 @@ def test_questions_are_answered_and_changes_need_leave(
 
 
 def test_a_button_of_a_waiting_trial_carries_its_remedy_out(client: Client, page: Page) -> None:
-    holds = submit(client, slow(0.05))
+    holds = submit(client, slow(0.05, searcher=LONG))
     wait_for_steps(holds, 1)
     waits = submit(client, quick(resources={"slots_per_trial": 2}))
     page.follow(1, "experiments")
@@ -305,10 +309,11 @@ def test_what_is_over_and_goes_on_is_followed_again(client: Client, page: Page) 
 
 
 def test_a_reader_that_was_killed_is_started_again_and_costs_no_trial_anything(
-    client: Client, reader: ReaderOfMaster
+    client: Client, reader: ReaderOfMaster, tmp_path: Path
 ) -> None:
-    trial = submit(client, slow(0.05, resources=ONE_SLOT))
-    wait_for_steps(trial, 2)
+    gate = Gate(tmp_path, 5)
+    trial = submit(client, small_config(resources=ONE_SLOT), gate.source())
+    gate.wait(trial)
     with reader.page() as page:
         page.follow(1, "experiment", experiment_id=trial.id)
         page.last(1)
@@ -316,6 +321,7 @@ def test_a_reader_that_was_killed_is_started_again_and_costs_no_trial_anything(
         killed.kill()
         with pytest.raises((WebSocketConnectionClosedException, ConnectionError)):
             page.drain(600)
+    gate.open()
     with reader.page() as again:
         assert again.hello["instance"] != page.hello["instance"]
         again.follow(1, "experiment", experiment_id=trial.id)
@@ -341,10 +347,10 @@ def test_documents_are_made_while_the_master_does_not_answer(
 
 
 def test_a_reader_ends_with_its_master_and_the_next_master_has_another(
-    home: DetHome, reader: ReaderOfMaster, page: Page
+    home: DetHome, reader: ReaderOfMaster, page: Page, tmp_path: Path
 ) -> None:
-    client = home.client()
-    trial = submit(client, slow(0.05, resources=ONE_SLOT))
+    client, gate = home.client(), Gate(tmp_path, 5)
+    trial = submit(client, small_config(resources=ONE_SLOT), gate.source())
     page.follow(1, "experiment", experiment_id=trial.id)
     page.until(lambda: page.last(1)["summary"])
     before, process = page.last(1)["summary"], reader.process
@@ -353,6 +359,7 @@ def test_a_reader_ends_with_its_master_and_the_next_master_has_another(
     client.experiment(trial.id)  # starts the next master
     with reader.page() as again:
         again.follow(1, "experiment", experiment_id=trial.id)
+        gate.open()
         again.until(lambda: again.last(1)["summary"] != before)
         again.until(lambda: again.last(1)["status"] == "completed")
     client.session.close()

@@ -194,7 +194,7 @@ def test_batches_have_hooks_on_every_rank(lab: Lab) -> None:
 
 
 def test_a_pause_is_heard_of_on_every_rank_before_its_checkpoint(lab: Lab) -> None:
-    gang = lab.start(NEWER, called(10_000, perform_initial_validation=False))
+    gang = lab.start(NEWER, called(1_000_000, perform_initial_validation=False))
     gang.wait_until(lambda: gang.steps_completed() > 0, "it has trained")
     gang.page.raise_signal("preempt")
     assert gang.ended().reason == "preempted"

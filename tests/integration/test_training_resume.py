@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported
 from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
+from tests.trials import Gate
 
 # Everything that a resumed run could get wrong: shuffling, dropout on each rank, numbers drawn in
 # the loader's workers and from all three generators, momentum, a schedule, gradients in a window.
@@ -62,7 +64,6 @@ class RestlessTrial(PyTorchTrial):
         return DataLoader(Noisy(), 16)
 
     def train_batch(self, batch, epoch_idx, batch_idx):
-        time.sleep(self.context.get_hparam("pause_s"))
         x, y = batch
         loss = nn.functional.mse_loss(self.model(x), y) * (1 + 0.01 * random.random())
         self.context.backward(loss)
@@ -76,14 +77,13 @@ class RestlessTrial(PyTorchTrial):
 """
 
 
-def config(*, num_workers: int = 0, pause_s: float = 0.0, **changes: Any) -> dict[str, Any]:
+TRAINING = "        x, y = batch\n        loss"  # the first lines of its train_batch
+
+
+def config(*, num_workers: int = 0, **changes: Any) -> dict[str, Any]:
     return {
         "entrypoint": "RestlessTrial",
-        "hyperparameters": {
-            "global_batch_size": 16,
-            "num_workers": num_workers,
-            "pause_s": pause_s,
-        },
+        "hyperparameters": {"global_batch_size": 16, "num_workers": num_workers},
         "searcher": {"name": "single", "metric": "error", "max_length": {"batches": 50}},
         "min_validation_period": {"batches": 15},
         "scheduling_unit": 10,
@@ -103,9 +103,9 @@ def brief(**changes: Any) -> dict[str, Any]:
     )
 
 
-def pause(gang: Gang, after: int) -> None:
-    """Ask for a pause once so many batches are journaled."""
-    gang.wait_until(lambda: gang.steps_completed() >= after, f"batch {after} is journaled")
+def pause(gang: Gang, gate: Gate) -> None:
+    """Ask for a pause when the gang is at the gate."""
+    gang.wait_until(gate.is_reached, f"it waits before batch {gate.batch}")
     gang.page.raise_signal("preempt")
     ended = gang.ended()
     assert ended.reason == "preempted"
@@ -126,17 +126,21 @@ def reported(*runs: Gang) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("num_workers", "ranks"), [(2, 1), (0, 3)])
 def test_a_paused_run_ends_bit_identical_to_an_undisturbed_one_and_reports_nothing_twice(
-    lab: Lab, num_workers: int, ranks: int
+    lab: Lab, tmp_path: Path, num_workers: int, ranks: int
 ) -> None:
-    fast, slow = brief(num_workers=num_workers), brief(num_workers=num_workers, pause_s=0.05)
-    undisturbed = lab.start(RESTLESS, fast, ranks=ranks)
+    document = brief(num_workers=num_workers)
+    undisturbed = lab.start(RESTLESS, document, ranks=ranks)
     assert undisturbed.ended().reason == "completed"
 
-    first = lab.start(RESTLESS, slow, ranks=ranks)
-    pause(first, after=random.randrange(1, 12))
-    second = lab.start(RESTLESS, slow, ranks=ranks, checkpoint=first.last_checkpoint())
-    pause(second, after=first.ended().steps_completed + random.randrange(1, 4))
-    last = lab.start(RESTLESS, fast, ranks=ranks, checkpoint=second.last_checkpoint())
+    gate = Gate(tmp_path, random.randrange(1, 12))
+    first = lab.start(gate.source(RESTLESS, before=TRAINING), document, ranks=ranks)
+    pause(first, gate)
+    saved = first.last_checkpoint()
+    gate = Gate(tmp_path, saved.steps_completed + random.randrange(1, 4))
+    source = gate.source(RESTLESS, before=TRAINING)
+    second = lab.start(source, document, ranks=ranks, checkpoint=saved)
+    pause(second, gate)
+    last = lab.start(RESTLESS, document, ranks=ranks, checkpoint=second.last_checkpoint())
     assert last.ended().reason == "completed"
     assert_same_weights(undisturbed, last)
     assert last.validations()[-1].metrics == undisturbed.validations()[-1].metrics

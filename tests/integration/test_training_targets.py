@@ -6,6 +6,7 @@ Either way it ends bit for bit as a run that was trained straight to its end.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,14 @@ import pytest
 from det_jupyter.contract.run.journal import CheckpointSaved, MetricsReported, TargetReached
 from det_jupyter.contract.values.lengths import Length
 from tests.integration.rank_support import Gang, Lab, Zygote, opened_lab
-from tests.integration.test_training_resume import RESTLESS, assert_same_weights, brief, config
+from tests.integration.test_training_resume import (
+    RESTLESS,
+    TRAINING,
+    assert_same_weights,
+    brief,
+    config,
+)
+from tests.trials import Gate
 
 # Straight runs validate where the targets are: a validation may draw random numbers too.
 EVERY_6: dict[str, Any] = {"min_validation_period": {"batches": 6}}
@@ -134,9 +142,9 @@ def test_a_warm_start_takes_the_weights_and_begins_at_the_first_batch(
     assert metrics["error"] == pytest.approx(validations(straight)[-1][1]["error"], rel=0.2)
 
 
-def in_records(*, pause_s: float = 0.0) -> dict[str, Any]:
+def in_records() -> dict[str, Any]:
     length = {"name": "random", "metric": "error", "max_trials": 2, "max_length": {"records": 80}}
-    return config(searcher=length, pause_s=pause_s, min_validation_period={"batches": 0})
+    return config(searcher=length, min_validation_period={"batches": 0})
 
 
 def test_rungs_of_different_lengths_may_be_the_same_batch(lab: Lab) -> None:
@@ -151,9 +159,13 @@ def test_rungs_of_different_lengths_may_be_the_same_batch(lab: Lab) -> None:
     assert [step for step, _ in validations(gang)] == [1, 5]
 
 
-def test_a_run_whose_last_target_is_moved_in_time_goes_on_in_its_slots(lab: Lab) -> None:
-    gang = lab.start(RESTLESS, brief(pause_s=0.02))
-    gang.wait_until(lambda: gang.steps_completed() > 0, "it trains")
+def test_a_run_whose_last_target_is_moved_in_time_goes_on_in_its_slots(
+    lab: Lab, tmp_path: Path
+) -> None:
+    gate = Gate(tmp_path, 5)
+    gang = lab.start(gate.source(RESTLESS, before=TRAINING), brief())
+    gang.wait_until(gate.is_reached, "it trains")
     gang.page.extend(30, is_last=True)
+    gate.open()
     assert gang.ended().steps_completed == 30
     assert [record.target for record in gang.of(TargetReached)] == [Length("batches", 30)]

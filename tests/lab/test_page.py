@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -15,7 +16,7 @@ from tests.lab.pages import LabPage
 from tests.lab.servers import Lab
 from tests.lab.trials import SOURCE, Trials
 from tests.processes import wait_until
-from tests.trials import submit
+from tests.trials import Gate, submit
 
 HOSTILE = "<img src=x onerror='window.__pwned=1'><script>window.__pwned=2</script>&amp;"
 TABS = ("Overview", "Metrics", "Timings", "System", "Logs", "Config", "Checkpoints")
@@ -182,7 +183,7 @@ def test_buttons_of_a_page_pause_activate_and_kill(ui: LabPage, trials: Trials) 
 
 
 def test_a_search_grows_and_a_reload_brings_back_page_trial_tab_zoom_and_metrics(
-    ui: LabPage, lab: Lab, trials: Trials
+    ui: LabPage, lab: Lab, trials: Trials, tmp_path: Path
 ) -> None:
     searcher = {
         "name": "random",
@@ -191,12 +192,14 @@ def test_a_search_grows_and_a_reload_brings_back_page_trial_tab_zoom_and_metrics
         "max_length": {"batches": 45},
     }
     lr = {"type": "log", "base": 10, "minval": -4, "maxval": -1}
-    hparams = {"global_batch_size": 16, "pause_s": 0.01, "lr": lr}
-    search = trials.run(name="searches", searcher=searcher, hyperparameters=hparams)
+    hparams = {"global_batch_size": 16, "pause_s": 0.0, "lr": lr}
+    gate = Gate(tmp_path, 5)
+    search = trials.gated("searches", gate, searcher=searcher, hyperparameters=hparams)
     ui.run("det:open-experiment", experiment_id=search.id)
     page = ui.experiment(search.id)
     rows = page.view.locator("tr[data-trial]")
     expect(rows).to_have_count(3)
+    gate.open()
     expect(page.badge).to_have_text("Completed")
     rows.nth(2).click()
     chosen = rows.nth(2).get_attribute("data-trial")

@@ -15,6 +15,7 @@ from tests.lab.pages import EDGES, LabPage
 from tests.lab.servers import Lab
 from tests.lab.trials import Trials
 from tests.processes import wait_until
+from tests.trials import Gate
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,8 @@ def test_an_experiment_is_seen_from_its_start_to_its_end(
     ui: LabPage, trials: Trials, tmp_path: Path
 ) -> None:
     sidebar = ui.sidebar.open()
-    gates = {batch: tmp_path / f"beyond {batch}" for batch in (30, 45)}
-    experiment = trials.gated("seen", gates, batches=60)
+    gates = [Gate(tmp_path, batch) for batch in (30, 45)]
+    experiment = trials.gated("seen", *gates)
     row = sidebar.row(experiment.id)
     expect(row).to_contain_text("seen")
     expect(row).to_contain_text("Running")
@@ -41,9 +42,9 @@ def test_an_experiment_is_seen_from_its_start_to_its_end(
     bar = row.get_by_role("progressbar")
     assert ui.misplaced() == []
     before = int(bar.get_attribute("aria-valuenow") or 0)
-    gates[30].touch()
+    gates[0].open()
     wait_until(lambda: int(bar.get_attribute("aria-valuenow") or 0) > before, "it goes on")
-    gates[45].touch()
+    gates[1].open()
     expect(row.and_(sidebar.ended)).to_contain_text("Completed")
     expect(row.get_by_role("progressbar")).to_have_count(0)
 
@@ -66,11 +67,8 @@ def test_buttons_of_a_row_pause_activate_and_kill_after_a_question(
     expect(row).to_contain_text("Canceled")
 
 
-def test_a_pause_says_what_it_waits_for_and_can_be_ended_now(
-    ui: LabPage, trials: Trials, tmp_path: Path
-) -> None:
-    gate = tmp_path / "beyond 5"
-    experiment = trials.gated("stuck", {5: gate}, batches=60)
+def test_a_pause_says_what_it_waits_for_and_can_be_ended_now(ui: LabPage, trials: Trials) -> None:
+    experiment = trials.run(name="stuck", pause_s=3600)
     row = ui.sidebar.open().row(experiment.id)
     expect(row).to_contain_text("Running")
     row.hover()
@@ -81,7 +79,6 @@ def test_a_pause_says_what_it_waits_for_and_can_be_ended_now(
     row.get_by_role("button", name="End now").click()
     expect(row).to_contain_text("Paused")
     assert experiment.state == "PAUSED"
-    gate.touch()
 
 
 def test_slots_say_who_is_on_them(

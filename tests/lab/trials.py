@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,9 @@ from det_jupyter.contract.messages import (
 )
 from tests.processes import wait_until
 from tests.trials import (
+    PAUSE,
     TRIAL_SOURCE,
+    Gate,
     capture_trial,
     create,
     slow,
@@ -27,8 +28,7 @@ from tests.trials import (
 )
 
 GOING = [str(state) for state in State if not state.is_terminal]
-PAUSE = "        time.sleep(self.pause_s)\n"
-SOURCE = TRIAL_SOURCE.replace(PAUSE, f"{PAUSE}        print('trains batch', batch_idx)\n").replace(
+SOURCE = TRIAL_SOURCE.replace(PAUSE, f"{PAUSE}\n        print('trains batch', batch_idx)").replace(
     "lr=0.01", "lr=context.get_hparams().get('lr', 0.01)"
 )
 
@@ -73,23 +73,17 @@ class Trials:
         hyperparameters = {"global_batch_size": 16, "pause_s": "soon"}
         return self.run(name=name, max_restarts=0, hyperparameters=hyperparameters)
 
-    def gated(self, name: str, gates: Mapping[int, Path], batches: int) -> Experiment:
-        """Submit an experiment that waits before each batch in `gates` until a file exists."""
-        wait = f"""        while any(
-            batch_idx >= batch and not os.path.exists(path)
-            for batch, path in {[(batch, str(path)) for batch, path in gates.items()]!r}
-        ):
-            time.sleep(0.02)
-"""
-        source = f"import os\n{SOURCE}".replace(PAUSE, wait)
-        searcher = {"name": "single", "metric": "error", "max_length": {"batches": batches}}
-        resources = {"slots_per_trial": 1}
-        config = slow(0.0, name=name, searcher=searcher, resources=resources)
+    def gated(self, name: str, *gates: Gate, **changes: Any) -> Experiment:
+        """Submit an experiment on one slot that waits at each of the gates."""
+        source = SOURCE
+        for gate in gates:
+            source = gate.source(source)
+        config = small_config(name=name, resources={"slots_per_trial": 1}, **changes)
         return submit(self.client, config, source)
 
     def diverging(self, name: str, gate: Path) -> Experiment:
         """Submit one that diverges, and trains on for minutes until a file is there."""
-        wait = f"        os.path.exists({str(gate)!r}) or time.sleep(self.pause_s)\n"
+        wait = f"        os.path.exists({str(gate)!r}) or time.sleep(self.pause_s)"
         source = f"import os\n{SOURCE}".replace(PAUSE, wait)
         searcher = {"name": "single", "metric": "error", "max_length": {"batches": 600}}
         hparams = {"global_batch_size": 16, "pause_s": 0.5, "lr": 1e30}
