@@ -424,7 +424,7 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
 
 def test_connections_are_not_shut_while_a_rank_saves(gang: Gang, gone: int) -> None:
     closed = list[bool]()
-    far = SimpleNamespace(pages={}, addresses=(), close=lambda: closed.append(True))
+    far = SimpleNamespace(pages={}, close=lambda: closed.append(True))
     with closing(gang.rank(0)) as keep, closing(gang.rank(1, pid=gone)) as dead:
         gang.rank(2, pid=gone).note_exchange(4)
         for each in (keep, dead):
