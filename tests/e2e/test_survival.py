@@ -10,6 +10,7 @@ import os
 import random
 import re
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,27 @@ def be_on_gpus():
     open_here = LastStep.open
     LastStep.open = lambda *given: open_on_gpu(open_here, *given)
 """
+
+# A callback that reports each state that is saved, over one connection.
+TRACKED = (
+    TRIAL_SOURCE.replace("PyTorchTrial\n", "PyTorchCallback, PyTorchTrial\n", 1)
+    + """
+    def build_callbacks(self):
+        return {"tracked": Tracked(self.context.get_hparam("port"))}
+
+
+class Tracked(PyTorchCallback):
+    def __init__(self, port):
+        self.port = port
+
+    def on_trial_startup(self, first_batch_idx, checkpoint_uuid):
+        self.tracker = socket.create_connection(("127.0.0.1", self.port))
+
+    def state_dict(self):
+        self.tracker.sendall(b"x")
+        return {}
+"""
+)
 
 
 @pytest.fixture(scope="module")
@@ -227,13 +249,16 @@ def test_one_rank_killed_while_training(
     client: Client, undisturbed: dict[str, Any], rank: int, tmp_path: Path
 ) -> None:
     gate = Gate(tmp_path, 21)  # there is a checkpoint of batch 20
-    experiment = submit(client, small_config(), gate.source())
-    gate.wait(experiment)
-    pids = [r.view.pid for r in experiment.trial.ranks]
-    os.kill(pids[rank], signal.SIGKILL)
-    gate.open()
-    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended")
-    assert experiment.wait() == "COMPLETED"
+    with socket.create_server(("127.0.0.1", 0)) as tracker:
+        config = small_config()
+        config["hyperparameters"]["port"] = tracker.getsockname()[1]
+        experiment = submit(client, config, gate.source(f"import socket\n{TRACKED}"))
+        gate.wait(experiment)
+        pids = [r.view.pid for r in experiment.trial.ranks]
+        os.kill(pids[rank], signal.SIGKILL)
+        gate.open()
+        wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the gang ended")
+        assert experiment.wait() == "COMPLETED"
     view = experiment.view.trials[0]
     assert (view.restarts, view.num_recoveries) == (0, 1)
     said = view.recoveries[0].sentence
@@ -242,7 +267,7 @@ def test_one_rank_killed_while_training(
     assert view.failure.rank == rank
     assert "SIGKILL" in view.failure.error
     assert_equal_to(undisturbed, experiment, most_other_points=1)
-    # The other rank has saved the last batch: nothing was trained again from batch 20.
+    # The other rank has saved the last batch and reported it: none was trained again from 20 on.
     assert any(
         21 <= one.steps_completed < STEPS
         for one in experiment.checkpoints()

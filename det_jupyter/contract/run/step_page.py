@@ -96,14 +96,10 @@ class StepPage:
         return cls(path)
 
     @property
-    def pid(self) -> int:
-        """The rank's process; 0: it is on another computer."""
-        return self._word(_PID)
-
-    @property
     def is_alive(self) -> bool:
         """Whether the rank's process exists on this computer."""
-        return self.pid != 0 and birth_of(self.pid) is not None
+        pid = self._word(_PID)
+        return pid != 0 and birth_of(pid) is not None
 
     @property
     def phase(self) -> Phase:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from itertools import chain
 
@@ -30,8 +30,7 @@ from det_jupyter.contract.host.own_threads import start_own
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.control_page import ControlPage
 from det_jupyter.contract.run.step_page import StepPage
-from det_jupyter.core import DistributedContext
-from det_jupyter.pytorch.training.rank_connections import own_addresses, shut_connections
+from det_jupyter.pytorch.training.rank_connections import End, shut_connections
 
 # Batches trained, bytes of the states, rows, and their numbers: batches trained, metrics, records.
 _HEAD = struct.Struct("<QQQQ")
@@ -43,23 +42,22 @@ _RANKS = TypeAdapter(list[int])
 
 
 class FarPages:
-    """Copies, in memory, of the pages of ranks on other computers. Collective.
+    """Copies, in memory, of the pages of ranks on other computers.
 
     Args:
-        distributed: The ranks.
         page: This rank's page.
         folder: The run's folder, which has the ranks that are here.
+        ends: The ends of each rank's connections, by rank.
     """
 
-    def __init__(self, distributed: DistributedContext, page: StepPage, folder: RunDir) -> None:
+    def __init__(self, page: StepPage, folder: RunDir, ends: Sequence[Set[End]]) -> None:
         here = _RANKS.validate_json(folder.part.read_bytes())
-        self.pages = {rank: StepPage(None) for rank in range(distributed.size) if rank not in here}
-        by_rank = distributed.allgather(own_addresses())
-        self.addresses = {each for rank in self.pages for each in by_rank[rank]}
+        self.pages = {rank: StepPage(None) for rank in range(len(ends)) if rank not in here}
+        self._ends = {end for rank in self.pages for end in ends[rank]}
         self._own = page
         self._rows: list[list[float]] = []  # since the last exchange: of one window of batches
         self._sent = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
-        self._received = [torch.zeros_like(self._sent) for _ in range(distributed.size)]
+        self._received = [torch.zeros_like(self._sent) for _ in ends]
         self._is_over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(folder,), name="far-pages")
         start_own(self._watcher)
@@ -99,7 +97,7 @@ class FarPages:
                 if self._is_over.wait(_LOOK_S):
                     page.close()
                     return
-            shut_connections((), self.addresses)
+            shut_connections(self._ends)
 
 
 def _store(page: StepPage, message: bytes) -> None:

@@ -46,7 +46,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
@@ -71,7 +71,7 @@ from det_jupyter.pytorch.training.exchange_watch import ExchangeWatch, can_watch
 from det_jupyter.pytorch.training.far_pages import FarPages
 from det_jupyter.pytorch.training.kept_state import KeptState
 from det_jupyter.pytorch.training.page_buffers import buffers_of, in_page, size_in_page
-from det_jupyter.pytorch.training.rank_connections import shut_connections
+from det_jupyter.pytorch.training.rank_connections import End, own_ends, shut_connections
 from det_jupyter.pytorch.training.shard_copies import CopyLost, ShardCopies
 from det_jupyter.pytorch.training.whole_state import can_save_for_all
 from det_jupyter.pytorch.trial.callback_runner import Callbacks
@@ -89,6 +89,7 @@ class LastStep:
     context: PyTorchTrialContext
     core: Context
     page: StepPage
+    ends: Set[End] = frozenset()  # of other ranks' connections
     far: FarPages | None = None  # of a gang on several computers
     watch: ExchangeWatch | None = None  # of a rank on a GPU
     shards: ShardCopies | None = None  # of sharded models
@@ -106,15 +107,15 @@ class LastStep:
         if not info.addresses and distributed.local_size < distributed.size:
             return None  # ranks started by hand on several computers: no agent connects them
         page = cls._create_page(info, context, core, callbacks)
-        have_all = [page is not None]
-        if info.addresses or any(map(is_sharded, context.models)):  # all exchange, or none does
-            have_all = distributed.allgather(page is not None)
-        if page is None or not all(have_all):
+        by_rank = distributed.allgather(None if page is None else own_ends())
+        ends = [found for found in by_rank if found is not None]
+        if page is None or len(ends) < len(by_rank):  # all ranks have pages, or none uses its own
             return None
-        far = FarPages(distributed, page, info.folder) if info.addresses else None
+        far = FarPages(page, info.folder, ends) if info.addresses else None
         device = context.device
         watch = ExchangeWatch(info.folder, device) if device.type != "cpu" else None
-        return cls(context, core, page, far, watch)
+        del ends[distributed.rank]
+        return cls(context, core, page, set[End]().union(*ends), far, watch)
 
     @classmethod
     def _create_page(
@@ -271,8 +272,8 @@ class LastStep:
             self.far.close()  # what saves may need connections
         if self.watch is None:
             # Ranks that are no neighbours of the lost one wait for this one: they notice now.
-            pids = {page.pid for page in self._pages().values()} - {0, self.page.pid}
-            shut_connections(pids, () if self.far is None else self.far.addresses)
+            shut_connections(self.ends)
+            self.core.distributed.close()
         is_saved = False
         try:
             self._write_rows()

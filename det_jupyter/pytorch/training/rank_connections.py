@@ -1,8 +1,11 @@
 """The connections between ranks, which a rank shuts so that the others notice that it leaves.
 
 gloo does not tell which sockets are its own. One that leads to another rank is found by its other
-end: a socket of that process, or an address of that computer. What the user's code has connected
-to a tracker or a database, and the sockets of a kernel, stay open.
+end, which that rank has named as one of its own before the training began. What the user's code
+has connected to a tracker or a database, and the sockets of a kernel, stay open.
+
+Connections that are made later, as by a new process group, are not known: a rank that waits for
+one notices later.
 """
 
 from __future__ import annotations
@@ -10,54 +13,45 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Collection, Iterable
+import stat
+from collections.abc import Container, Iterator
 from contextlib import suppress
 
-import psutil
+End = tuple[str, int]  # IP address and port
 
 _IP = (socket.AF_INET, socket.AF_INET6)
-_CONNECTED = psutil.CONN_ESTABLISHED
+_OPEN_FILES = "/dev/fd"  # on Linux and macOS
 
 
-def shut_connections(pids: Iterable[int], addresses: Collection[str] = ()) -> None:
-    """Shut this process's connections to others: calls that wait for them return, there too.
+def own_ends() -> set[End]:
+    """Return this process's ends of its TCP connections."""
+    return {own for _, own, _ in _connections()}
+
+
+def shut_connections(ends: Container[End]) -> None:
+    """Shut the connections to these ends: calls that wait for them return, there too.
 
     Sockets that listen stay as they are: gloo would abort the process.
-
-    Args:
-        pids: Processes on this computer; those that have ended are skipped.
-        addresses: IP addresses of other computers (`own_addresses` there).
     """
-    theirs = {end for pid in pids for _, end, _ in _connections(pid)}
-    for number, _, other in _connections(os.getpid()):
-        if other in theirs or other[0] in addresses:
-            # The descriptor may have been closed, and another file opened, meanwhile.
-            with suppress(OSError), socket.socket(fileno=os.dup(number)) as connection:
-                if _end(*connection.getpeername()[:2]) == other:
-                    connection.shutdown(socket.SHUT_RDWR)
+    for connection, _, other in _connections():
+        if other in ends:
+            with suppress(OSError):  # it was shut meanwhile
+                connection.shutdown(socket.SHUT_RDWR)
 
 
-def own_addresses() -> list[str]:
-    """Return the IP addresses of the interfaces over which this rank reaches other computers."""
-    interfaces = psutil.net_if_addrs()
-    return [
-        _end(each.address, 0)[0]
-        for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")
-        for each in interfaces.get(name, ())
-        if each.family in _IP
-    ]
+def _connections() -> Iterator[tuple[socket.socket, End, End]]:
+    """Yield this process's TCP connections, each with its own and its other end."""
+    with suppress(OSError):  # a system without that folder
+        for name in os.listdir(_OPEN_FILES):
+            with suppress(OSError):  # a file that was closed meanwhile, or is not connected
+                if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                    with socket.socket(fileno=os.dup(int(name))) as connection:
+                        if connection.family in _IP and connection.type == socket.SOCK_STREAM:
+                            other = _end(connection.getpeername())
+                            yield connection, _end(connection.getsockname()), other
 
 
-def _connections(pid: int) -> list[tuple[int, tuple[str, int], tuple[str, int]]]:
-    """Return the descriptors of a process's TCP connections, with their own and other ends."""
-    # psutil raises a RuntimeError for what it cannot read, and where it is not implemented.
-    with suppress(psutil.Error, OSError, RuntimeError):
-        found = psutil.Process(pid).net_connections("tcp")
-        return [(c.fd, _end(*c.laddr), _end(*c.raddr)) for c in found if c.status == _CONNECTED]
-    return []
-
-
-def _end(address: str, port: int) -> tuple[str, int]:
+def _end(address: tuple[str, int, *tuple[int, ...]]) -> End:
     """Return an end of a connection, which may be named as one of IPv6 in one process only."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    return str(getattr(ip, "ipv4_mapped", None) or ip), port
+    ip = ipaddress.ip_address(address[0].partition("%")[0])
+    return str(getattr(ip, "ipv4_mapped", None) or ip), address[1]

@@ -7,8 +7,7 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -16,13 +15,12 @@ import torch
 from det_jupyter.contract.host.rundir import RunDir
 from det_jupyter.contract.run.control_page import ControlPage, create_page
 from det_jupyter.contract.run.step_page import StepPage
-from det_jupyter.core import DistributedContext
 from det_jupyter.pytorch.data.generators import pack_generators, unpack_generators
 from det_jupyter.pytorch.training import far_pages
 from det_jupyter.pytorch.training.far_pages import FarPages
 from tests.waiting import wait_until
 
-ADDRESSES = ({"10.0.0.1"}, {"10.0.0.2"})
+ENDS = ({("10.0.0.1", 1)}, {("10.0.0.2", 2)})  # of the ranks' connections
 
 
 class Computers:
@@ -38,8 +36,7 @@ class Computers:
             run.part.write_text(f"[{rank}]")
             create_page(run.control)
             self.pages.append(StepPage.create(run.step(rank), os.getpid()))
-            both = SimpleNamespace(rank=rank, size=2, allgather=lambda _: [*map(list, ADDRESSES)])
-            self.ranks.append(FarPages(cast(DistributedContext, both), self.pages[rank], run))
+            self.ranks.append(FarPages(self.pages[rank], run, ENDS))
 
     def all_gather(self, received: list[torch.Tensor], sent: torch.Tensor) -> None:
         own = 0 if sent is self.ranks[0]._sent else 1
@@ -128,8 +125,8 @@ def test_connections_to_other_computers_are_shut_when_they_are_gone(
     computers: Computers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shut = list[Any]()
-    monkeypatch.setattr(far_pages, "shut_connections", lambda *them: shut.append(them))
+    monkeypatch.setattr(far_pages, "shut_connections", shut.append)
     with closing(ControlPage(RunDir(tmp_path / "0").control)) as page:
         page.note_parted()
     wait_until(lambda: shut, "the thread has seen it")
-    assert shut == [((), ADDRESSES[1])]
+    assert shut == [ENDS[1]]

@@ -53,7 +53,9 @@ class Gang:
 
     def rank(self, rank: int, *, pid: int | None = None) -> LastStep:
         core = SimpleNamespace(
-            distributed=SimpleNamespace(rank=rank, size=self.size),
+            distributed=SimpleNamespace(
+                rank=rank, size=self.size, close=lambda: self.calls.append("close")
+            ),
             info=SimpleNamespace(folder=self.folder),
             note_exchange=lambda steps: None,
             sink=SimpleNamespace(write=self.records.append),
@@ -127,7 +129,7 @@ def test_a_rank_that_loses_a_peer_shuts_its_connections_before_it_waits_for_othe
 
     monkeypatch.setattr(LastStep, "_await_others", note_and_wait)
     assert lost(chief, 5)
-    assert gang.calls == ["shut", "wait"]  # others that wait for this rank have noticed
+    assert gang.calls == ["shut", "close", "wait"]  # others that wait for this rank have noticed
 
 
 def test_the_chief_saves_for_all_with_the_numbers_that_each_rank_draws_next(
@@ -424,7 +426,7 @@ def test_metrics_of_all_ranks_are_known_unless_one_was_killed_before_it_wrote_th
 
 def test_connections_are_not_shut_while_a_rank_saves(gang: Gang, gone: int) -> None:
     closed = list[bool]()
-    far = SimpleNamespace(pages={}, addresses=(), close=lambda: closed.append(True))
+    far = SimpleNamespace(pages={}, close=lambda: closed.append(True))
     with closing(gang.rank(0)) as keep, closing(gang.rank(1, pid=gone)) as dead:
         gang.rank(2, pid=gone).note_exchange(4)
         for each in (keep, dead):
@@ -506,6 +508,25 @@ def test_ranks_on_gpus_have_pages_if_they_can_leave_an_exchange(
     assert (page is not None) is opens
     if page is not None:
         assert bool(page.slots()[0].buffers) is (device == "cpu")
+
+
+def test_a_rank_knows_the_ends_of_the_others_connections(
+    gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, *others = {("127.0.0.1", 1)}, {("127.0.0.1", 2)}, {("127.0.0.1", 3), ("127.0.0.1", 4)}
+    keep = gang.rank(0)
+    monkeypatch.setattr(LastStep, "_create_page", lambda *_: keep.page)
+    monkeypatch.setattr(last_step, "own_ends", lambda: own)
+    named: list[Any] = [own, *others]
+    core: Any = SimpleNamespace(
+        distributed=SimpleNamespace(rank=0, size=3, local_size=3, allgather=lambda _: named),
+        info=SimpleNamespace(plan=SimpleNamespace(is_program=False), addresses=()),
+    )
+    opened = LastStep.open(keep.context, core, Callbacks({}))
+    assert opened is not None
+    assert opened.ends == set().union(*others)
+    named[1] = None  # it has no page
+    assert LastStep.open(keep.context, core, Callbacks({})) is None
 
 
 def test_ranks_that_are_started_by_hand_on_several_computers_have_no_pages() -> None:

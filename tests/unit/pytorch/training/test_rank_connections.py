@@ -1,115 +1,96 @@
-"""Connections of a process are shut if they lead to given processes and computers."""
+"""Connections of a process are shut if they lead to the ends that other processes have named."""
 
 from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
-import psutil
 import pytest
 
 from det_jupyter.pytorch.training import rank_connections
-from det_jupyter.pytorch.training.rank_connections import own_addresses, shut_connections
+from det_jupyter.pytorch.training.rank_connections import own_ends, shut_connections
 
-# Connects to the port that it is given, and sends what it receives back until it is shut.
-PEER = """
-import socket, sys
-with socket.create_connection((sys.argv[1], int(sys.argv[2]))) as connection:
-    while received := connection.recv(9):
-        connection.sendall(received)
-"""
+Pair = tuple[socket.socket, socket.socket]
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[..., tuple[socket.socket, int]]]:
-    """Return a function that returns a connection with a new process, and its pid."""
+def connect() -> Iterator[Callable[..., Pair]]:
+    """Return a function that returns the dialed and the accepted end of a connection."""
     with ExitStack() as stack:
 
-        def connect(host: str = "127.0.0.1", **listening: object) -> tuple[socket.socket, int]:
+        def connect(host: str = "127.0.0.1", **listening: object) -> Pair:
             with socket.create_server((host, 0), **listening) as listener:  # type: ignore[arg-type]
-                port = listener.getsockname()[1]
-                arguments = ["127.0.0.1", str(port)]
-                process = subprocess.Popen([sys.executable, "-Sc", PEER, *arguments])
-                stack.callback(process.wait)
-                return stack.enter_context(listener.accept()[0]), process.pid
+                dialed = socket.create_connection(("127.0.0.1", listener.getsockname()[1]))
+                return stack.enter_context(dialed), stack.enter_context(listener.accept()[0])
 
         yield connect
 
 
-def is_open(connection: socket.socket) -> bool:
+def is_open(pair: Pair) -> bool:
+    dialed, accepted = pair
     try:
-        connection.sendall(b"x")
+        dialed.sendall(b"x")
     except OSError:
         return False
-    return connection.recv(1) == b"x"
+    return accepted.recv(1) == b"x"
 
 
-def test_only_connections_to_these_processes_are_shut(
-    connect: Callable[..., tuple[socket.socket, int]],
+def test_only_connections_to_the_ends_of_other_ranks_are_shut(
+    connect: Callable[..., Pair],
 ) -> None:
-    to_rank, rank = connect()
-    also_to_rank, other_rank = connect("", family=socket.AF_INET6, dualstack_ipv6=True)
-    to_tracker, _ = connect()
+    to_rank, to_tracker = connect(), connect()
     with socket.create_server(("", 0)) as listener:
-        shut_connections([rank, other_rank, 2**22 + 1])  # of the last one, there is no process
+        shut_connections({to_rank[1].getsockname(), ("10.0.0.2", to_tracker[1].getsockname()[1])})
         assert not is_open(to_rank)
-        assert not is_open(also_to_rank)
+        assert to_rank[1].recv(1) == b""  # a call there that waits returns
         assert is_open(to_tracker)
         with socket.create_connection(listener.getsockname()) as dialed:
             listener.accept()[0].close()
             assert dialed.recv(1) == b""
 
 
-def test_the_other_end_returns(connect: Callable[..., tuple[socket.socket, int]]) -> None:
-    _, rank = connect()
-    shut_connections([rank])
-    psutil.Process(rank).wait()  # it has received the end
-
-
-def test_connections_to_other_computers_are_shut(
-    connect: Callable[..., tuple[socket.socket, int]],
-) -> None:
-    to_rank, _ = connect()
+def test_only_connections_have_ends(connect: Callable[..., Pair]) -> None:
+    before = own_ends()
+    dialed, accepted = connect()
     left, right = socket.socketpair()  # as an event loop has
-    with left, right:
-        shut_connections([], ["10.0.0.1"])
-        assert is_open(to_rank)
-        shut_connections([], ["127.0.0.1"])
-        assert not is_open(to_rank)
-        right.send(b"x")
-        assert left.recv(1) == b"x"
+    with left, right, socket.create_server(("", 0)), socket.socket(type=socket.SOCK_DGRAM) as udp:
+        udp.connect(("127.0.0.1", 9))
+        assert own_ends() - before == {dialed.getsockname(), accepted.getsockname()}
 
 
-def test_a_descriptor_that_was_used_again_meanwhile_stays_open(
-    connect: Callable[..., tuple[socket.socket, int]], monkeypatch: pytest.MonkeyPatch
+def test_ends_are_the_same_in_ipv4_and_ipv6(connect: Callable[..., Pair]) -> None:
+    dialed, accepted = connect("", family=socket.AF_INET6, dualstack_ipv6=True)
+    end = dialed.getsockname()
+    assert accepted.getpeername()[0] == f"::ffff:{end[0]}"
+    assert end in own_ends()
+    shut_connections({end})
+    assert not is_open((accepted, dialed))
+
+
+def test_ends_in_one_network_of_a_computer_have_the_same_name_elsewhere() -> None:
+    of_interface = ("fe80::1%eth0", 5, 0, 2)
+    assert rank_connections._end(of_interface) == ("fe80::1", 5)
+    assert rank_connections._end(("fe80:0::1", 5, 0, 3)) == ("fe80::1", 5)
+
+
+def test_descriptors_that_are_closed_meanwhile_are_skipped(
+    connect: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (to_tracker, _), (to_rank, rank) = connect(), connect()
-    found = rank_connections._connections
-
-    def find(pid: int) -> object:
-        seen = found(pid)
-        if pid == os.getpid():
-            os.dup2(to_tracker.fileno(), to_rank.fileno())
-        return seen
-
-    monkeypatch.setattr(rank_connections, "_connections", find)
-    shut_connections([rank])
-    assert is_open(to_tracker)
+    to_rank = connect()
+    numbers = [str(2**20), str(to_rank[0].fileno())]
+    monkeypatch.setattr(os, "listdir", lambda _: numbers)
+    shut_connections({to_rank[1].getsockname()})
+    monkeypatch.undo()
+    assert not is_open(to_rank)
 
 
-def test_addresses_are_those_of_the_interfaces_that_ranks_use(
-    monkeypatch: pytest.MonkeyPatch,
+def test_without_a_folder_of_open_files_nothing_is_shut(
+    connect: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loopback = next(
-        name
-        for name, found in psutil.net_if_addrs().items()
-        if "127.0.0.1" in (each.address for each in found)
-    )
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", f"{loopback},no-such-interface")
-    assert "127.0.0.1" in own_addresses()
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
-    assert own_addresses() == []
+    pair = connect()
+    monkeypatch.setattr(rank_connections, "_OPEN_FILES", "/no/such/folder")
+    assert own_ends() == set()
+    shut_connections({pair[1].getsockname()})
+    assert is_open(pair)
