@@ -12,7 +12,7 @@ computer).
 
 A computer that is cut off, or switched off, closes no connection: ranks that wait for it would
 wait for ever. When its agent has noticed that, a thread of the rank shuts the rank's connections
-to other computers, so that the collective raises.
+to ranks there, so that the collective raises.
 """
 
 from __future__ import annotations

@@ -273,7 +273,6 @@ class LastStep:
         if self.watch is None:
             # Ranks that are no neighbours of the lost one wait for this one: they notice now.
             shut_connections(self.ends)
-            self.core.distributed.close()
         is_saved = False
         try:
             self._write_rows()

@@ -53,9 +53,7 @@ class Gang:
 
     def rank(self, rank: int, *, pid: int | None = None) -> LastStep:
         core = SimpleNamespace(
-            distributed=SimpleNamespace(
-                rank=rank, size=self.size, close=lambda: self.calls.append("close")
-            ),
+            distributed=SimpleNamespace(rank=rank, size=self.size),
             info=SimpleNamespace(folder=self.folder),
             note_exchange=lambda steps: None,
             sink=SimpleNamespace(write=self.records.append),
@@ -129,7 +127,7 @@ def test_a_rank_that_loses_a_peer_shuts_its_connections_before_it_waits_for_othe
 
     monkeypatch.setattr(LastStep, "_await_others", note_and_wait)
     assert lost(chief, 5)
-    assert gang.calls == ["shut", "close", "wait"]  # others that wait for this rank have noticed
+    assert gang.calls == ["shut", "wait"]  # others that wait for this rank have noticed
 
 
 def test_the_chief_saves_for_all_with_the_numbers_that_each_rank_draws_next(
