@@ -313,9 +313,24 @@ def test_a_rank_that_is_left_saves_that_the_validation_of_its_batch_is_done(lone
     assert due == ["rung", None, None]
 
 
+def test_a_rank_that_is_left_finishes_an_older_checkpoint_whose_files_are_written(
+    lone: Lone,
+) -> None:
+    savepoints = lone.savepoints
+    lone.gate.opened.set()
+    savepoints.save(1, is_still=True)  # it waits for other ranks, to be finished
+    savepoints.finish_older(1)
+    assert lone.saved() == []
+    savepoints.finish_older(2)
+    savepoints.save_alone(2, [get_states()])
+    savepoints.drop_pending()
+    assert [record.steps_completed for record in lone.saved()] == [1, 2]
+
+
 def test_a_rank_that_is_left_does_not_wait_for_an_older_checkpoint(lone: Lone) -> None:
     saver, savepoints = lone.saver, lone.savepoints
     savepoints.save(1)  # its files are not on the disk before the gate is opened
+    savepoints.finish_older(2)
     others = DirectoryStorage(lone.root), lone.records, DistributedContext()
     saver.storage = CheckpointContext(*others, {"trial_id": 3})
     savepoints.save_alone(2, [get_states()])

@@ -12,8 +12,8 @@ Values of an elastic trial, which are rounded otherwise with each number of rank
 _ROUNDING; nothing is compared of the ranks' own states.
 
 Of a trial that has recovered, what the killed ranks had not written may be missing: times of their
-last batches, and their part of the metrics of a batch that was saved. Batches of a window that are
-trained again may be timed twice (docs/recovery.md).
+last batches, their part of the metrics of a batch that was saved, and the checkpoint before that
+batch. Batches of a window that are trained again may be timed twice (docs/recovery.md).
 
 Lines of ranks are compared by their batch. A killed run has printed lines of batches that the next
 run trains again, and both must have printed the same. The batches of each run are consecutive, and
@@ -86,6 +86,7 @@ def _differences(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
         if found.num_recoveries:
             whole &= there
         yield from _missing(f"batches in the timings of rank {rank}", there, whole)
+    yield from _missing_checkpoints(found, expected)
     yield from _checkpoint_differences(found.kept(), expected.kept(), rounding)
 
 
@@ -185,7 +186,6 @@ def _checkpoint_differences(
     found: Sequence[Saved], expected: Sequence[Saved], rounding: float
 ) -> Iterator[str]:
     """Yield the differences of each checkpoint at whose batch the undisturbed run has one too."""
-    yield from _missing_checkpoints(found, expected)
     for other in expected:
         there = [one for one in found if one.is_on_disk]
         same = [one for one in there if one.steps_completed == other.steps_completed]
@@ -205,9 +205,11 @@ def _checkpoint_differences(
                 yield f"checkpoint of batch {one.steps_completed}, and undisturbed: {difference}"
 
 
-def _missing_checkpoints(found: Sequence[Saved], expected: Sequence[Saved]) -> Iterator[str]:
-    steps = {one.steps_completed for one in found}
-    if lost := {one.steps_completed for one in expected} - steps:
+def _missing_checkpoints(found: StoredTrial, expected: StoredTrial) -> Iterator[str]:
+    steps, usual = ({one.steps_completed for one in trial.kept()} for trial in (found, expected))
+    if found.num_recoveries:  # saved by survivors while that of an earlier batch was written
+        usual -= {max((one for one in usual if one < step), default=0) for step in steps - usual}
+    if lost := usual - steps:
         yield f"checkpoints: lost: {_some(lost)}"
 
 

@@ -154,6 +154,14 @@ class Savepoints:
             with self._while_waiting():
                 self._saver.finish()
 
+    def finish_older(self, steps_completed: int) -> None:
+        """Finish a checkpoint of another batch whose files are written. Not collective.
+
+        A validation may have found it the best: what is saved later does not replace it.
+        """
+        if self._saver.is_written and self._saved_at != steps_completed:
+            self._saver.close()
+
     def save_alone(
         self,
         steps_completed: int,

@@ -229,6 +229,7 @@ class Loop:
             is_torn = self._is_ending_batch or (has_stepped and keep.shards is None)
             is_in_window = max(events.boundary_at, self._orders.made_at) > cut_at
             is_whole = not (events.is_at_boundary or is_torn or is_in_window)
+            self._savepoints.finish_older(cut_at)
             if keep.save(
                 error, steps_completed=cut_at, batches=index, is_whole=is_whole, write=write
             ):
