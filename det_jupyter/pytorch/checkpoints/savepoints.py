@@ -171,7 +171,7 @@ class Savepoints:
         """Save without the other ranks, unless this batch has a checkpoint; see `Saver`.
 
         One that was saved before its validation does not count: the next run would validate again.
-        An older checkpoint that is being written is finished only if this fails.
+        An older checkpoint whose files are not complete is finished only if this fails.
         """
         has_its_own = self._saved_at == steps_completed and not self._precedes_validation
         if has_its_own and self._saver.close():
