@@ -150,21 +150,72 @@ def test_an_elastic_trial_differs_by_rounding_at_most(by: float, told: list[str]
     assert differences(found, experiment(is_elastic=True)) == told
 
 
-def test_a_rank_that_has_not_trained_enough_is_not_hit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class PlayedRank:
+    """A process whose output is that of a rank of experiment 7."""
+
+    def __init__(self, output: Path) -> None:
+        self.faults = Faults(output.parent, {}, random.Random(1))
+        self.target: Target | None = None
+        self._output = output
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def begin(self, *batches: int) -> None:
+        """Begin a run that has begun these batches."""
+        self._output.write_text("".join(f"batch {each}: loss 1\n" for each in batches))
+        with self._output.open() as opened:
+            process = subprocess.Popen(["sleep", "60"], stdout=opened.fileno())
+        self._processes.append(process)
+        self.target = Target("rank", "class", psutil.Process(process.pid))
+
+    def is_hit(self, trained: int = 0) -> bool:
+        """Kill it if it may be hit."""
+        fault = Fault("rank", "SIGKILL", kind="class", trained=trained)
+        is_hit = self.faults.inject(fault) is not None
+        assert not is_hit or self._processes[-1].wait() == -signal.SIGKILL
+        return is_hit
+
+    def end(self) -> None:
+        """End what was not hit."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedRank]:
+    output = tmp_path / "runs" / "7.1" / "output-0"
+    output.parent.mkdir(parents=True)
+    played = PlayedRank(output)
+    monkeypatch.setattr(played.faults, "targets", lambda: [played.target])
+    yield played
+    played.end()
+
+
+def test_a_rank_that_has_not_trained_enough_is_not_hit(rank: PlayedRank) -> None:
+    rank.begin(1, 2)
+    assert not rank.is_hit(trained=3)
+    assert rank.is_hit(trained=2)
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_third_hit"),
+    [
+        ([[41, 42], [42], [42]], False),
+        ([[41, 42], [42], [42, 43]], True),
+        ([[41, 42], [42], []], False),  # it may start in batch 42
+        ([[], [], [41]], False),
+        ([[], [], [41, 42]], True),
+        ([[41], [42], [42]], True),
+    ],
+)
+def test_a_rank_is_not_hit_three_times_in_the_same_batch_which_ends_a_trial(
+    rank: PlayedRank, runs: list[list[int]], is_third_hit: bool
 ) -> None:
-    output = tmp_path / "output"
-    output.write_text("batch 1: loss 1\nbatch 2: loss 1\n")
-    with (
-        output.open() as opened,
-        subprocess.Popen(["sleep", "60"], stdout=opened.fileno()) as rank,
-    ):
-        faults = Faults(tmp_path, {}, random.Random(1))
-        target = Target("rank", "class", psutil.Process(rank.pid))
-        monkeypatch.setattr(faults, "targets", lambda: [target])
-        assert faults.inject(Fault("rank", "SIGKILL", kind="class", trained=3)) is None
-        assert faults.inject(Fault("rank", "SIGKILL", kind="class", trained=2)) is not None
-        assert rank.wait() == -signal.SIGKILL
+    hits = []
+    for batches in runs:
+        rank.begin(*batches)
+        hits.append(rank.is_hit())
+    assert hits == [True, True, is_third_hit]
 
 
 def database_of(copy: Copy) -> Path:

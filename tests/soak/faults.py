@@ -57,6 +57,7 @@ _MODULES = {
 }
 _ZYGOTE = "det_jupyter.rank.zygote"
 _OUTPUT = re.compile(r".*/runs/(\d+)\.[^/]*/output-\d+")
+_BATCH = re.compile(rb"^batch (\d+):", re.MULTILINE)
 
 Cell = tuple[str, str, str]  # role, the kind that it trains ("" for all other roles), signal
 CELLS: list[Cell] = [
@@ -118,6 +119,8 @@ class Faults:
         self._kinds = kinds
         self._rng = rng
         self._thawing: list[threading.Timer] = []
+        # By experiment: batches in which its ranks were ended; None: before the first of a run.
+        self._ended_in: dict[int, list[int | None]] = {}
 
     def targets(self) -> list[Target]:
         """Return all present processes."""
@@ -134,10 +137,16 @@ class Faults:
         if fault.kind:
             targets = [each for each in targets if each.kind == fault.kind]
         if fault.trained:
-            targets = [each for each in targets if _trained(each.process) >= fault.trained]
+            targets = [each for each in targets if len(_batches(each.process)) >= fault.trained]
+        is_end = fault.role == "rank" and fault.signal != "SIGSTOP"
+        if is_end:
+            targets = [each for each in targets if not self._would_end_trial(each.process)]
         if not targets:
             return None
         target = self._rng.choice(targets)
+        if is_end:
+            ended_in = next(reversed(_batches(target.process)), None)
+            self._ended_in.setdefault(_experiment_of(target.process), []).append(ended_in)
         with suppress(psutil.NoSuchProcess):
             target.process.send_signal(signal.Signals[fault.signal])
             if fault.signal == "SIGSTOP":
@@ -147,6 +156,18 @@ class Faults:
                 self._thawing.append(timer)
             return replace(fault, kind=target.kind)
         return None
+
+    def _would_end_trial(self, process: psutil.Process) -> bool:
+        """Return whether this may be a third death in the same batch, which ends a trial."""
+        batches = _batches(process)
+
+        def may_be_here(ended_in: int | None) -> bool:
+            if ended_in is None:  # in the first batch of that run; no run begins before it since
+                return len(batches) < 2
+            return not batches or ended_in == batches[-1]
+
+        last = self._ended_in.get(_experiment_of(process), [])[-2:]
+        return len(last) == 2 and all(map(may_be_here, last))
 
     def wait(self) -> None:
         """Wait until no process is frozen any more."""
@@ -167,11 +188,13 @@ def _experiment_of(process: psutil.Process) -> int:
     return 0
 
 
-def _trained(process: psutil.Process) -> int:
-    """Return how many batches a rank has printed in its run; each begins with that line."""
+def _batches(process: psutil.Process) -> list[int]:
+    """Return the batches that a rank has begun in its run; each begins with a line."""
     with suppress(OSError):
-        return Path(f"/proc/{process.pid}/fd/1").read_bytes().count(b"batch ")
-    return 0
+        return [
+            int(each) for each in _BATCH.findall(Path(f"/proc/{process.pid}/fd/1").read_bytes())
+        ]
+    return []
 
 
 def roles(processes: Sequence[psutil.Process]) -> list[tuple[str, psutil.Process]]:
