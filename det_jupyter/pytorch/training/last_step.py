@@ -244,16 +244,28 @@ class LastStep:
             if each is not None:
                 each.close()
 
+    def notice(self, error: BaseException) -> bool:
+        """Return whether `error` says that another rank has ended; others notice it, too."""
+        is_aborted = self.watch is not None and self.watch.is_aborted  # any error may follow
+        if not (is_aborted or is_lost_peer(error)):
+            self.page.set_phase(Phase.FAILED)
+            return False
+        if self.far is not None:
+            self.far.close()  # what saves may need connections
+        if self.watch is None:
+            # Ranks that are no neighbours of the lost one wait for this one: they notice now.
+            shut_connections(self.ends)
+        return True
+
     def save(
         self,
-        error: BaseException,
         *,
         steps_completed: int,
         batches: int,
         is_whole: bool,
         write: Callable[[list[RngStates]], object],
     ) -> bool:
-        """Save the last step, if `error` says that a rank has ended and this rank is to save.
+        """Save the last step after a rank has ended, if this rank is to save.
 
         Never raises: what prevents it is written to stderr. Returns whether this rank or another
         one has saved a step.
@@ -264,15 +276,6 @@ class LastStep:
             is_whole: Whether the state is that of this step, but for what is kept here.
             write: Writes the checkpoint, given the states of all ranks' generators.
         """
-        is_aborted = self.watch is not None and self.watch.is_aborted  # any error may follow
-        if not (is_aborted or is_lost_peer(error)):
-            self.page.set_phase(Phase.FAILED)
-            return False
-        if self.far is not None:
-            self.far.close()  # what saves may need connections
-        if self.watch is None:
-            # Ranks that are no neighbours of the lost one wait for this one: they notice now.
-            shut_connections(self.ends)
         is_saved = False
         try:
             self._write_rows()

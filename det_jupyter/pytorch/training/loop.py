@@ -224,20 +224,24 @@ class Loop:
                 self.context.stepping.await_exchange = keep.await_exchange
             yield
         except (Exception, SystemExit) as error:  # the user's code may also exit
-            index, cut_at = self.steps_completed, self.position.cut_at
-            has_stepped = self.context.stepping.has_stepped(index)
-            is_torn = self._is_ending_batch or (has_stepped and keep.shards is None)
-            is_in_window = max(events.boundary_at, self._orders.made_at) > cut_at
-            is_whole = not (events.is_at_boundary or is_torn or is_in_window)
-            self._savepoints.finish_older(cut_at)
-            if keep.save(
-                error, steps_completed=cut_at, batches=index, is_whole=is_whole, write=write
-            ):
-                self._savepoints.drop_pending()  # an older one must not be recorded after it
+            if keep.notice(error):
+                self._save_last_step(keep, events, write)
             raise
         finally:
             self.context.stepping.before_step = self.context.stepping.await_exchange = None
             keep.close()
+
+    def _save_last_step(
+        self, keep: LastStep, events: Events, write: Callable[[list[RngStates]], None]
+    ) -> None:
+        index, cut_at = self.steps_completed, self.position.cut_at
+        has_stepped = self.context.stepping.has_stepped(index)
+        is_torn = self._is_ending_batch or (has_stepped and keep.shards is None)
+        is_in_window = max(events.boundary_at, self._orders.made_at) > cut_at
+        is_whole = not (events.is_at_boundary or is_torn or is_in_window)
+        self._savepoints.finish_older(cut_at)
+        if keep.save(steps_completed=cut_at, batches=index, is_whole=is_whole, write=write):
+            self._savepoints.drop_pending()  # an older one must not be recorded after it
 
     def _open_data(self) -> BatchStream:
         """Open the training data at the position where this run begins; compute the schedule."""
