@@ -201,11 +201,13 @@ def test_a_rank_that_has_not_trained_enough_is_not_hit(rank: PlayedRank) -> None
     ("runs", "is_third_hit"),
     [
         ([[41, 42], [42], [42]], False),
-        ([[41, 42], [42], [42, 43]], True),
+        ([[41, 42], [42], [41]], False),  # it may be in batch 42 already
+        ([[41, 42], [42], [42, 43]], False),
+        ([[41, 42], [42], [42, 43, 44]], True),
         ([[41, 42], [42], []], False),  # it may start in batch 42
-        ([[], [], [41]], False),
-        ([[], [], [41, 42]], True),
-        ([[41], [42], [42]], True),
+        ([[], [], [41, 42]], False),
+        ([[], [], [41, 42, 43]], True),
+        ([[41], [43], [43]], True),
     ],
 )
 def test_a_rank_is_not_hit_three_times_in_the_same_batch_which_ends_a_trial(

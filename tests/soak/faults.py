@@ -158,13 +158,16 @@ class Faults:
         return None
 
     def _would_end_trial(self, process: psutil.Process) -> bool:
-        """Return whether this may be a third death in the same batch, which ends a trial."""
+        """Return whether this may be a third death in the same batch, which ends a trial.
+
+        A rank may be in the batch after that of its last line.
+        """
         batches = _batches(process)
 
         def may_be_here(ended_in: int | None) -> bool:
             if ended_in is None:  # in the first batch of that run; no run begins before it since
-                return len(batches) < 2
-            return not batches or ended_in == batches[-1]
+                return len(batches) < 3
+            return not batches or abs(ended_in - batches[-1]) < 2
 
         last = self._ended_in.get(_experiment_of(process), [])[-2:]
         return len(last) == 2 and all(map(may_be_here, last))
