@@ -243,17 +243,25 @@ class ForkServer:
                 os._exit(1)
 
     def _reap(self) -> None:
+        """Report the ranks that have ended, first those that were killed.
+
+        Ranks that have lost one may have ended too while this process forked a gang; the first
+        that is reported counts as the cause.
+        """
+        exits: list[RankExited] = []
         while self._running:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
-                return
+                break
             pid = ended.si_pid
             _kill_group(pid)
             os.waitpid(pid, 0)
             self._running.discard(pid)
             is_killed = ended.si_code != os.CLD_EXITED
             exit_code = -ended.si_status if is_killed else ended.si_status
-            _send(self._connection, RankExited(pid=pid, exit_code=exit_code))
+            exits.append(RankExited(pid=pid, exit_code=exit_code))
+        for each in sorted(exits, key=lambda each: each.exit_code != -signal.SIGKILL):
+            _send(self._connection, each)
 
 
 def _flush_streams() -> None:

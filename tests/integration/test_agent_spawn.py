@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,13 @@ import pytest
 from det_jupyter.agent.runs.run import AgentRun
 from det_jupyter.agent.runs.specs import make_specs
 from det_jupyter.agent.starting import spawn
-from det_jupyter.agent.starting.rank_processes import RankExit, StartFailed, has_ended, kill_group
+from det_jupyter.agent.starting.rank_processes import (
+    RankExit,
+    RankProcesses,
+    StartFailed,
+    has_ended,
+    kill_group,
+)
 from det_jupyter.agent.starting.spawn import Spawner
 from tests.processes import wait_until
 from tests.unit.agent.link.test_outbox import make_run
@@ -28,11 +35,11 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentRun:
     return run
 
 
-def spawn_gang(spawner: Spawner, run: AgentRun) -> list[int]:
+def spawn_gang(spawner: Spawner, run: AgentRun) -> RankProcesses:
     lifeline, write_end = os.pipe()
     try:
         specs = make_specs(run, lifeline_fd=lifeline, num_threads=1)
-        return list(spawner.spawn_gang(specs, note="").pids.values())
+        return spawner.spawn_gang(specs, note="")
     finally:
         os.close(lifeline)
         os.close(write_end)
@@ -42,7 +49,7 @@ def test_group_is_killed_while_its_pid_is_still_the_rank_s(
     run: AgentRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spawner = Spawner()
-    pids = spawn_gang(spawner, run)
+    pids = spawn_gang(spawner, run).pids.values()
     states = []
     monkeypatch.setattr(
         spawn, "kill_group", lambda pid: states.append(psutil.Process(pid).status())
@@ -55,9 +62,21 @@ def test_group_is_killed_while_its_pid_is_still_the_rank_s(
     assert not any(map(psutil.pid_exists, pids))
 
 
+def test_rank_that_was_killed_is_reported_before_those_that_ended_for_want_of_it(
+    run: AgentRun,
+) -> None:
+    spawner = Spawner()
+    processes = spawn_gang(spawner, run)
+    os.kill(processes.pids[0], signal.SIGTERM)
+    os.kill(processes.pids[1], signal.SIGKILL)
+    wait_until(lambda: all(map(has_ended, processes.pids.values())), "the ranks have ended")
+    spawner.reap()
+    assert [processes.exits.get_nowait() for _ in range(2)] == [RankExit(1, -9), RankExit(0, -15)]
+
+
 def test_living_ranks_are_not_reaped(run: AgentRun) -> None:
     spawner = Spawner()
-    pids = spawn_gang(spawner, run)
+    pids = spawn_gang(spawner, run).pids.values()
     spawner.reap()
     assert not any(map(has_ended, pids))
     for pid in pids:

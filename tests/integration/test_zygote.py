@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -21,6 +22,7 @@ import pytest
 
 from det_jupyter.agent.runs.run import new_run
 from det_jupyter.agent.runs.specs import make_specs
+from det_jupyter.agent.starting.rank_processes import has_ended
 from det_jupyter.agent.starting.zygote_process import RANK_TARGET, start_zygote
 from det_jupyter.agent.starting.zygotes import Zygotes
 from det_jupyter.contract.host import paths
@@ -28,7 +30,7 @@ from det_jupyter.contract.messages import PROTOCOL, ForkGang
 from det_jupyter.rank import fork_safety
 from tests.forks import Fork, torch_source, with_python_path
 from tests.integration.agent_support import ROOT, STAND_IN, make_plan
-from tests.processes import wait_until_gone
+from tests.processes import wait_until, wait_until_gone
 
 
 class Zygote:
@@ -110,6 +112,21 @@ def test_zygote_forks_gangs_and_reports_each_end(tmp_path: Path) -> None:
             exits[report["pid"]] = report["exit_code"]
         assert [exits[pid] for pid in forked["pids"]] == [3, -15, 0]
         assert server.process.children() == []
+
+
+def test_rank_that_was_killed_is_reported_before_those_that_ended_for_want_of_it(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as server:
+        server.hear()
+        first, second = server.fork("1.1.1", [["sleep", 3600]])["pids"]
+        server.process.suspend()  # as while it forks another gang
+        os.kill(second, signal.SIGKILL)
+        os.kill(first, signal.SIGTERM)
+        wait_until(lambda: has_ended(first) and has_ended(second), "the ranks have ended")
+        server.process.resume()
+        reports = [server.hear() for _ in range(2)]
+    assert [(each["pid"], each["exit_code"]) for each in reports] == [(second, -9), (first, -15)]
 
 
 def test_gang_whose_last_rank_cannot_be_forked_has_no_rank(

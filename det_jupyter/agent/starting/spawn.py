@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,17 +73,19 @@ class Spawner:
         return RankProcesses(pids=pids, exits=exits, note=note)
 
     def reap(self) -> None:
-        """Report the ranks that have ended. Called at SIGCHLD.
+        """Report the ranks that have ended, first those that were killed. Called at SIGCHLD.
 
         The process group (data-loader workers) is killed before its leader is reaped, because
         until then no other process can get the pid.
         """
-        for spawned in list(self._ranks):
-            pid = spawned.process.pid
-            if has_ended(pid):
-                kill_group(pid)
-                self._ranks.remove(spawned)
-                spawned.exits.put_nowait(RankExit(spawned.rank, spawned.process.wait()))
+        ended = [spawned for spawned in self._ranks if has_ended(spawned.process.pid)]
+        for spawned in ended:
+            kill_group(spawned.process.pid)
+            self._ranks.remove(spawned)
+            spawned.process.wait()
+        # Ranks that have lost one may have ended too; the first that is reported is the cause.
+        for spawned in sorted(ended, key=lambda each: each.process.returncode != -signal.SIGKILL):
+            spawned.exits.put_nowait(RankExit(spawned.rank, spawned.process.returncode))
 
 
 def _spawn(spec: RankSpec, argv: Sequence[str]) -> subprocess.Popen[bytes]:
