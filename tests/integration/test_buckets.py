@@ -29,6 +29,7 @@ from det_jupyter.storage.copies import find_copy_problem, find_outer_checkpoint
 from tests.bucket_keys import KEYS
 from tests.bucket_server import Answer, BucketServer, error
 from tests.integration.bucket_support import bucket, server
+from tests.processes import wait_until
 from tests.unit.storage.test_contract import StorageContract, store
 
 __all__ = ["bucket", "server"]  # fixtures
@@ -215,7 +216,15 @@ def test_files_that_are_there_are_not_put_again(
     bucket: BucketServer, storage: BucketStorage, tmp_path: Path
 ) -> None:
     files = {"a": "1", "b": "2", "metadata__json": '{"uuid": "one"}'}
-    bucket.fail = lambda method, path: DENIED if method == "PUT" and path.endswith("/b") else None
+
+    def deny(method: str, path: str) -> Answer | None:
+        if method != "PUT" or not path.endswith("/b"):
+            return None
+        # Files are put at the same time.
+        wait_until(lambda: "team/one/a" in bucket.objects(), "the other file is there")
+        return DENIED
+
+    bucket.fail = deny
     with pytest.raises(BucketProblem, match="write"):
         put(storage, tmp_path / "draft", 0, 1, **files)
     bucket.heal()
