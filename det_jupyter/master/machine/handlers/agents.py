@@ -143,6 +143,7 @@ def on_agent_away(turn: Turn, event: AgentAway) -> None:
         turn.queue.mark_changed()
     if agent.problem != event.problem:
         agent.problem = event.problem
+        turn.queue.mark_changed()  # views of slots show it
         _record_problem(turn, agent)
 
 

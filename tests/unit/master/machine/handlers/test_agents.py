@@ -260,8 +260,10 @@ def test_trials_say_what_is_wrong_with_their_agent_until_it_is_back(world: World
     world.tell(*running(), submitted("other"))
     world.tell(AgentAway(agent_id="box"))  # it may connect again in a moment
     assert world.waiting_for(1) is None
+    version = world.machine.queue.version
     world.tell(AgentAway(agent_id="box", problem=PROBLEM))
     assert world.machine.changes().trials == {1}
+    assert world.machine.queue.version > version  # pages show it at its slots, too
     assert world.waiting_for(1) == PROBLEM
     assert (world.waiting_for(2) or "").endswith(f"; {PROBLEM}")
     world.tell(Kill(experiment_id=1))
